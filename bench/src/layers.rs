@@ -207,7 +207,7 @@ fn stack_of(registry: &Registry, layers: impl IntoIterator<Item = AnyLayer>) -> 
 /// One row per layer.
 pub(crate) async fn each(rounds: usize) -> Vec<CostRow> {
     let registry = registry();
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let [caller, changing] = ["noop", "change"].map(|tool| BenchCaller::new(&view, tool, small()));
     let empty = stack_of(&registry, []);
     let catalog = Catalog::bundled();
@@ -260,7 +260,7 @@ pub(crate) async fn each(rounds: usize) -> Vec<CostRow> {
 fn usual() -> (Stack, BenchCaller) {
     let registry = registry();
     let layers = default_stack(&Config::default(), &Resources::new()).expect("valid");
-    let caller = BenchCaller::new(&View::from_registry(&registry), "noop", small());
+    let caller = BenchCaller::new(&toolgate_testkit::plain_view(&registry), "noop", small());
     (stack_of(&registry, layers), caller)
 }
 
@@ -275,7 +275,7 @@ pub(crate) async fn count_usual(times: usize) {
 /// Measures the expensive layers on a kilobyte, redaction on large text, and the default stack.
 pub(crate) async fn whole(rounds: usize) -> Vec<CostRow> {
     let registry = registry();
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let kilo = BenchCaller::new(&view, "echo", kilobyte());
     let ten = BenchCaller::new(&view, "ten", ten_fields());
     let noop = BenchCaller::new(&view, "noop", small());

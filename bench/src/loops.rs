@@ -123,7 +123,7 @@ impl ToolSetup {
     }
 
     fn session(&self, model: &Arc<ScriptedModel>) -> SessionBuilder {
-        Session::builder(model.clone(), self.registry.clone()).stack(self.stack.clone())
+        Session::ungated(model.clone(), self.registry.clone()).stack(self.stack.clone())
     }
 }
 
@@ -316,8 +316,8 @@ async fn stop_and_go_on(made: &ToolSetup, model: &Arc<ScriptedModel>) {
         let store = store.clone();
         made.session(model)
             .dispatcher(move |dispatcher| match session {
-                Some(session) => dispatcher.store_handle(store).session(session).take_over(),
-                None => dispatcher.store_handle(store),
+                Some(session) => dispatcher.store(store).session(session).take_over(),
+                None => dispatcher.store(store),
             })
     };
     let first = open(None).build().await.expect("opens");

@@ -80,7 +80,7 @@ pub(crate) struct TurnGate {
 impl TurnGate {
     pub(crate) async fn new(layers: usize, cap: usize, sleep: Option<Duration>) -> Self {
         let registry = registry(sleep);
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let builder = Dispatcher::builder(stack(&registry, layers))
             .store(MemoryStore::new())
             .max_concurrent(cap);

@@ -82,7 +82,7 @@ async fn dispatcher(
     stack: Stack,
 ) -> Fallible<Dispatcher> {
     let builder = Dispatcher::builder(stack)
-        .store_handle(store)
+        .store(store)
         .max_concurrent(WIDTH);
     Ok(match session {
         // The lease of a lost process may not have expired yet.
@@ -114,7 +114,7 @@ async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()
 /// Seconds for all calls, [`WIDTH`] at a time.
 async fn timed_calls(store: StoreHandle) -> Fallible<f64> {
     let registry = registry();
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let dispatcher = dispatcher(store, None, Stack::over(registry).build()?).await?;
     turn(&dispatcher, &view, 1).await?;
     let start = Instant::now();
@@ -215,7 +215,7 @@ async fn stop_and_go_on(
     fresh: impl AsyncFn() -> Fallible<StoreHandle>,
 ) -> Fallible<Dispatcher> {
     let registry = registry();
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let stack = Stack::over(registry).layer(AskFirst).build()?;
     let before = dispatcher(first, None, stack.clone()).await?;
     let session = before.session();
@@ -309,7 +309,7 @@ async fn long_session(rounds: usize) -> Fallible<Vec<CostRow>> {
     let long = directory.path().join("long.db");
     let sessions = [fill(&short, 100).await?, fill(&long, 100_000).await?];
     let registry = registry();
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let stack = Stack::over(registry).build()?;
     let mut opened = [Vec::new(), Vec::new()];
     let mut next = [Vec::new(), Vec::new()];

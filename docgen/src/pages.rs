@@ -16,9 +16,7 @@ const FILES: [Generated; 6] = [
         json(&toolgate_core::Event::json_schema())
     }),
     ("docs/reference/toolgate.schema.json", || {
-        json(&Config::json_schema(
-            &toolgate_cli::env::settings::cli_catalog(),
-        ))
+        json(&Config::json_schema(&toolgate::gate::gate_catalog()))
     }),
     ("docs/reference/layers.md", || {
         Ok(layers_page(&Catalog::bundled()))

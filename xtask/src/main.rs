@@ -1,6 +1,8 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod features;
 mod house;
+mod oldest_rust;
 mod peers;
 mod postgres;
 mod test_run;

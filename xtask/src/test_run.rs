@@ -6,10 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{cargo, house, peers, postgres, postgres::Postgres, root};
+use crate::{cargo, features, house, oldest_rust, peers, postgres, postgres::Postgres, root};
 
 /// The examples that the README names, each a program of the workspace.
-const EXAMPLES: [&str; 6] = [
+const EXAMPLES: [&str; 11] = [
+    "refund-agent",
+    "axum-service",
+    "tenant-layer",
+    "host-driven-loop",
+    "agents-and-skills",
     "parallel-tools",
     "captain",
     "approve-and-resume",
@@ -54,6 +59,7 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
         "`cargo fmt --all` fixes it",
     )?;
     stages.time("house rules", || house::check(&root()))?;
+    stages.time("oldest Rust", || oldest_rust::check(&root()))?;
     let clippy = cargo(&[
         &["clippy", "--all-targets"],
         &WORKSPACE,
@@ -69,6 +75,7 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
     let mut docs = cargo(&[&["doc", "--no-deps"], &WORKSPACE]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     stages.run("docs", docs, "rustdoc says which link or item")?;
+    check_features(stages, &cargo)?;
     run_examples(stages, &cargo)?;
     run_example_outside_the_workspace(stages, &cargo)
 }
@@ -120,6 +127,24 @@ fn run_tests(stages: &mut Stages, cargo: &dyn Fn(&[&[&str]]) -> Command) -> Resu
         cargo(&[runner, &WORKSPACE, &["--no-fail-fast"]]),
         "a rule does not hold",
     )
+}
+
+/// Checks every feature alone, and every crate without any.
+fn check_features(
+    stages: &mut Stages,
+    cargo: &dyn Fn(&[&[&str]]) -> Command,
+) -> Result<(), String> {
+    let metadata = cargo(&[&["metadata", "--no-deps", "--format-version", "1", "--locked"]]);
+    stages.time("features", || {
+        features::list_choices(metadata)?
+            .iter()
+            .try_for_each(|choice| {
+                let name = choice.describe();
+                println!("{name}");
+                let mut check = cargo(&[&choice.arguments()]);
+                run_command(&name, &mut check, "another feature provides what it needs")
+            })
+    })
 }
 
 /// Runs the examples from one build with the features of the tests, so that nothing is compiled a second time.

@@ -7,6 +7,7 @@ use toolgate::{
     model::SetupError,
     session::{DispatchError, SessionBuildError, SessionError},
     store::{DatabaseError, StoreError},
+    value::error_chain,
 };
 
 use crate::Exit;
@@ -41,21 +42,9 @@ impl CliError {
 
     /// Builds the error from `error` and its chain of causes, with a hint if one is known.
     pub fn from_error(error: &(dyn Error + 'static)) -> Self {
-        let mut causes = Vec::new();
-        let mut next = error.source();
-        while let Some(cause) = next {
-            let said = cause.to_string();
-            // Many libraries repeat their cause in their own message; print it once.
-            let before = causes.last().cloned().unwrap_or_else(|| error.to_string());
-            if !said.contains(&before) && !before.contains(&said) {
-                causes.push(said);
-            }
-            next = cause.source();
-        }
         Self {
-            causes,
             hint: crate::hints::find_hint(error),
-            ..Self::new(error.to_string())
+            ..Self::new(error_chain(error))
         }
     }
 
@@ -116,11 +105,31 @@ impl From<io::Error> for CliError {
     }
 }
 
+impl From<toolgate::Error> for CliError {
+    fn from(error: toolgate::Error) -> Self {
+        let hint = crate::hints::find_hint(&error).or_else(|| error.hint().map(str::to_owned));
+        let about_file = error.find_cause::<ConfigError>().is_some();
+        let hint = hint.or_else(|| about_file.then(|| SCHEMA_HINT.to_owned()));
+        let exit = if error.is_invalid_configuration() {
+            Exit::Usage
+        } else {
+            Exit::Failed
+        };
+        // The message has the whole chain of causes.
+        Self {
+            hint,
+            exit,
+            ..Self::new(error.to_string())
+        }
+    }
+}
+
+/// The hint about an invalid configuration that has no other one.
+const SCHEMA_HINT: &str = "`toolgate config schema` describes the values of each option";
+
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
-        let hint = error
-            .hint()
-            .unwrap_or("`toolgate config schema` describes the values of each option");
+        let hint = error.hint().unwrap_or(SCHEMA_HINT);
         Self {
             hint: Some(hint.to_owned()),
             exit: Exit::Usage,

@@ -1,12 +1,11 @@
 //! Toolgate in a terminal: the program `toolgate`.
 //!
-//! It assembles the parts of Toolgate and displays what happens. The library makes every decision:
+//! It opens a [`Gate`](toolgate::Gate) and displays what happens. The library makes every decision:
 //! every call passes [`Stack::run`](toolgate::Stack::run), every screen renders from lifecycle
-//! events, and every flag about the gate is a line of `toolgate.toml`
-//! ([`settings`](env::settings)).
+//! events, and every flag about the gate is a line of `toolgate.toml`.
 //!
 //! - [`Cli`] is the parsed command line, [`run`] executes it, [`Exit`] is the exit code.
-//! - [`CommandContext`] is the context of a command; [`CliGate`] is the assembly of tools, layers, store and keys.
+//! - [`CommandContext`] is the context of a command; [`GateArgs`] are the options of its gate.
 //! - [`SessionScreen`](crate::show::screen::SessionScreen) is the displayed state: a fold of events that the live display and
 //!   the terminal UI share.
 
@@ -26,7 +25,7 @@ use clap::Parser;
 
 pub use args::Cli;
 pub use assembly::arguments::CallArgs;
-pub use assembly::gate::{CliGate, GateArgs, INSTRUCTIONS};
+pub use assembly::gate_args::{GateArgs, INSTRUCTIONS};
 pub use assembly::session_args::SessionArgs;
 pub use env::context::CommandContext;
 pub use env::output::CommandOutput;

@@ -72,7 +72,7 @@ pub use call::notes::{
 };
 pub use call::outcome::{CallError, ErrorCategory, Outcome, SettledOutcome, Suspension};
 pub use call::requirement::ApprovalRequirement;
-pub use call::status::{Status, UnknownStatus};
+pub use call::status::{ErrorStatus, Failure, Refusal, Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
 pub use call::{Call, CallData, CallSeed, RawArguments, ResumeState, ToolRequest, TurnInfo};
 pub use ledger::checkpoint::{
@@ -87,12 +87,14 @@ pub use model::message::{
     Media, MediaSource, Message, MessagePart, MessageRecord, NativeItem, PartContent, ProviderCall,
     Role, ToolAnswer,
 };
+pub use model::source::ModelSource;
 pub use model::{
     Delta, Effort, FinishReason, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
     ModelRequest, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
 pub use stack::adapters::{
-    FromFn, after, around, before, from_fn, map_call, map_outcome, observe, on_error,
+    BeforeExecution, FromFn, after, around, before, from_fn, map_call, map_outcome, observe,
+    on_error,
 };
 pub use stack::executor::{
     Executor, ExecutorTag, HostExecutor, ReconciledAttempt, UnknownExecutor,
@@ -104,7 +106,7 @@ pub use stack::panic::{run_contained, run_contained_sync};
 #[cfg(feature = "tower")]
 pub use stack::tower::{NextService, TowerLayer, TowerRequest};
 pub use stack::trail::Trail;
-pub use stack::{Stack, StackBuilder, StackError, StackWarning};
+pub use stack::{Stack, StackBuilder, StackError, StackRank, StackWarning};
 pub use store::accounts::AccountStore;
 pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
@@ -117,16 +119,19 @@ pub use store::records::{
     AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
 };
 pub use store::rows::{
-    ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, RowChange, SessionFilter,
-    SessionRow, TurnFilter, TurnRow,
+    ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
+    SessionFilter, SessionRow, SessionUpdate, TurnFilter, TurnRow,
 };
+pub use store::run_record::{OnCap, RunRecord};
 pub use store::{Store, StoreError};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };
+pub use tool::host_values::{FilledTool, HostValues};
 pub use tool::registry::{
     OnExisting, RegisterError, Registration, Registry, SourceTrust, ToolEntry,
 };
+pub use tool::state::State;
 pub use tool::transform::Transform;
 pub use tool::view::{Admission, InjectedParameter, ShownTool, View, ViewError};
 pub use tool::{Context, Tool, ToolError, ToolFn, ToolOutput, ToolSpec, parse_arguments, tool_fn};
@@ -138,23 +143,26 @@ pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use value::diff::{JsonChange, JsonChangeOp};
 pub(crate) use value::digest::is_canonical_object;
 pub use value::digest::{Digest, InvalidDigest, canonical_json};
+pub use value::duration::{HumanDuration, InvalidDuration};
 pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
     LayerName, Principal, SessionId, ToolName, TurnId,
 };
 pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
+pub use value::labels::{InvalidLabel, Labels};
 pub use value::pointer::{
     argument_pointer, parse_argument_pointer, unescape_pointer_token, within_pointer,
 };
 pub use value::schema::{Schema, SchemaError, SchemaProblem};
-pub use value::text::{backticked_words, line_and_column, serialized_word};
+pub use value::text::{backticked_words, error_chain, line_and_column, serialized_word};
 
 /// Dependencies of the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::{
-        Annotations, Arguments, Context, Resource, Schema, SideEffect, Tool, ToolError, ToolKind,
-        ToolOutput, ToolSpec, parse_arguments,
+        Annotations, Arguments, Context, HostValues, Resource, Schema, SideEffect, State, Tool,
+        ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
+        tool::argument::assert_argument,
     };
     pub use {schemars, serde};
 }

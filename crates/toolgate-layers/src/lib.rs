@@ -38,16 +38,13 @@ pub use bound::catch_panic::{CatchPanic, CatchPanicOptions};
 pub use bound::dry_run::{DryRun, DryRunOptions};
 pub use bound::timeout::{Timeout, TimeoutOptions};
 pub use config::catalog::{BadOption, Catalog, CatalogEntry, Configurable};
-pub use config::duration::{HumanDuration, InvalidDuration};
 pub use config::error::{BuildError, ConfigError};
 pub use config::lists::OneOrMany;
 pub use config::resources::{PathBase, Resources, SharedRedactor};
 pub use config::section::ProgramSection;
 pub use config::{Config, StackSection, default_stack};
 pub use decide::approval::Approval;
-pub use decide::approval::approvers::{
-    FirstOf, FixedApprover, MissingApproverName, Prompt, SuspendingApprover,
-};
+pub use decide::approval::approvers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
 pub use decide::approval::options::{ApprovalOptions, AskWhen};
 pub use decide::approval::preview::{CallPreview, FilePreview, Preview, SharedPreview};
 pub use decide::approval::rule::{
@@ -58,6 +55,7 @@ pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule}
 pub use decide::budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use decide::loop_guard::{LoopGuard, LoopGuardOptions};
 pub use decide::policy::Policy;
+pub use decide::policy::arguments::{ArgumentCondition, TextPattern};
 pub use decide::policy::judge::Judgement;
 pub use decide::policy::rules::{PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule};
 pub use decide::rate_limit::{CallRate, RateLimit, RateLimitOptions, RateScope};
@@ -102,7 +100,7 @@ pub use record::ui::progress::{ProgressLayer, ProgressOptions};
 pub use record::ui::progress_manager::{ProgressItem, ProgressManager};
 pub use record::ui::toast_manager::{Toast, ToastAction, ToastId, ToastLevel, ToastManager};
 pub use record::ui::toasts::{ToastLevelOption, Toasts, ToastsOptions};
-pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions};
+pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions, CircuitScope};
 pub use repeat::idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use repeat::retry::{Retry, RetryOptions};
 pub use shape::handoff::policy_override::PolicyOverride;
@@ -114,3 +112,4 @@ pub use shape::output_cap::{OutputCap, OutputCapOptions};
 pub use shape::redact::scanner::{SecretScanner, SecretScannerOptions};
 pub use shape::redact::{Redact, RedactDirection, RedactOptions};
 pub use shape::require_reason::{OnMissing, RequireReason, RequireReasonOptions};
+pub use toolgate_core::{HumanDuration, InvalidDuration};

@@ -20,7 +20,7 @@ pub(crate) fn test_tools() -> View {
             ToolSpec::new(name, "A tool.", Schema::any_object()).with_annotations(annotations);
         registry.register_host(spec).expect("a good spec");
     }
-    View::from_registry(&registry)
+    toolgate_testkit::plain_view(&registry)
 }
 
 /// Returns the seed of a call to one of these tools.

@@ -22,6 +22,8 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
     let spec = spec_method(&toolgate, options, function, &description)?;
     let invoke = invoke_method(&toolgate, function);
     let input = input_struct(&toolgate, function);
+    let implementor = implementor(&toolgate, function);
+    let host_values = host_values_method(&toolgate, function);
     let ToolFunction {
         vis,
         ident,
@@ -53,13 +55,36 @@ pub(crate) fn expand_tool(options: &MacroOptions, function: &ToolFunction) -> Re
         #(#cfgs)*
         const _: () = {
             #input
-
-            impl #toolgate::__private::Tool for #ident {
+            #implementor {
                 #spec
                 #invoke
+                #host_values
             }
         };
     })
+}
+
+/// Generates the head of the implementation of `Tool`: for the unit struct itself or, if the tool
+/// needs state, for a struct with the state, which `with_state` returns.
+fn implementor(toolgate: &Path, function: &ToolFunction) -> TokenStream {
+    let ToolFunction { vis, ident, .. } = function;
+    let tool = quote!(#toolgate::__private::Tool);
+    let Some(state) = function.state() else {
+        return quote!(impl #tool for #ident);
+    };
+    quote! {
+        #[derive(::core::clone::Clone)]
+        struct __ToolWithState(#state);
+
+        impl #ident {
+            /// Returns the tool with its state, ready to be registered. Each call gets a clone of it.
+            #vis fn with_state(self, state: #state) -> impl #tool + ::core::clone::Clone {
+                __ToolWithState(state)
+            }
+        }
+
+        impl #tool for __ToolWithState
+    }
 }
 
 fn tool_description(options: &MacroOptions, function: &ToolFunction) -> Result<LitStr> {
@@ -89,12 +114,28 @@ fn resolve_tool_name(options: &MacroOptions, function: &ToolFunction) -> Result<
     Ok(LitStr::new(&name, function.ident.span()))
 }
 
+/// Generates the list of the parameters that the program has to fill, if there are any.
+fn host_values_method(toolgate: &Path, function: &ToolFunction) -> Option<TokenStream> {
+    let by_host: Vec<&String> = function_arguments(function)
+        .filter(|argument| argument.by_host)
+        .map(|argument| &argument.wire_name)
+        .collect();
+    (!by_host.is_empty()).then(|| {
+        quote! {
+            fn host_values(&self) -> #toolgate::__private::HostValues {
+                #toolgate::__private::HostValues::required([#(#by_host),*])
+            }
+        }
+    })
+}
+
 /// Generates the struct that the arguments are deserialized into and the schema is derived from.
 fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
     let serde = quote!(#toolgate::__private::serde);
     let schemars = quote!(#toolgate::__private::schemars);
     let serde_path = serde.to_string();
     let schemars_path = schemars.to_string();
+    let assertions = argument_assertions(toolgate, function);
     let fields = function_arguments(function).map(
         |ToolArgument {
              ident,
@@ -104,6 +145,8 @@ fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
          }| quote!(#(#attributes)* #ident: #ty),
     );
     quote! {
+        #assertions
+
         #[derive(#serde::Deserialize, #schemars::JsonSchema)]
         // A misspelled optional argument would otherwise be ignored silently.
         #[serde(crate = #serde_path, deny_unknown_fields)]
@@ -113,6 +156,18 @@ fn input_struct(toolgate: &Path, function: &ToolFunction) -> TokenStream {
             #(#fields,)*
         }
     }
+}
+
+/// Generates checks of the argument types whose errors say what to derive.
+fn argument_assertions(toolgate: &Path, function: &ToolFunction) -> TokenStream {
+    // With attributes of serde or schemars a type may need neither trait (`with = …`).
+    let plain = function_arguments(function).filter(|argument| !argument.has_serde_attribute());
+    plain
+        .map(|ToolArgument { ty, .. }| {
+            let at = generated_at(ty);
+            quote_spanned!(at=> const _: () = #toolgate::__private::assert_argument::<#ty>();)
+        })
+        .collect()
 }
 
 fn spec_method(
@@ -254,6 +309,9 @@ fn invoke_method(toolgate: &Path, function: &ToolFunction) -> TokenStream {
         }
         ToolParameter::Context(PassMode::Reference) => quote!(&__context),
         ToolParameter::Context(PassMode::Value) => quote!(__context),
+        ToolParameter::State(_) => {
+            quote!(#toolgate::__private::State(::core::clone::Clone::clone(&self.0)))
+        }
     });
     let output = output_expr(toolgate, returns);
     // A future that cannot be sent between threads is reported at the name of the function.

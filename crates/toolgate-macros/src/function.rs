@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use syn::{
     Attribute, Error, Expr, ExprLit, FnArg, Ident, Item, ItemFn, Lit, Pat, Result, Safety,
-    Signature, Visibility, ext::IdentExt, parse_quote,
+    Signature, Type, Visibility, ext::IdentExt, parse_quote,
 };
 
 use crate::{parameter::ToolParameter, returns::ReturnedType};
@@ -62,6 +62,11 @@ impl ToolFunction {
         })
     }
 
+    /// Returns the type of the state that the tool needs, if it needs any.
+    pub(crate) fn state(&self) -> Option<&Type> {
+        self.parameters.iter().find_map(ToolParameter::state)
+    }
+
     /// Returns the doc comment as text: every line, without the space after the slashes.
     pub(crate) fn doc_text(&self) -> String {
         let lines: Vec<String> = self.attributes.docs.iter().filter_map(doc_line).collect();
@@ -103,7 +108,7 @@ fn doc_line(attribute: &Attribute) -> Option<String> {
 /// Rejects signatures that a tool cannot have.
 fn reject_signature(sig: &Signature) -> Result<()> {
     if let Some(receiver) = sig.receiver() {
-        let text = "a tool cannot take `self`: use a free function, or implement `Tool` by hand if it needs state";
+        let text = "a tool cannot take `self`: use a free function, with a `State` parameter if it needs state";
         return Err(Error::new_spanned(receiver, text));
     }
     if sig.asyncness.is_none() {
@@ -140,6 +145,12 @@ fn take_parameters(sig: &mut Signature) -> Result<Vec<ToolParameter>> {
             return Err(Error::new_spanned(
                 input,
                 "a tool can take only one context",
+            ));
+        }
+        if parameter.state().is_some() && parameters.iter().any(|known| known.state().is_some()) {
+            return Err(Error::new_spanned(
+                input,
+                "a tool can take only one state: put what it needs into one struct",
             ));
         }
         // The tool is a unit struct, which no parameter can shadow.

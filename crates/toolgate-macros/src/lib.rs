@@ -48,6 +48,11 @@ mod words;
 /// - Parameters are the arguments. An `Option` may be omitted, an unknown argument is rejected, and
 ///   `#[serde(...)]` and `#[schemars(...)]` work as on a struct field.
 /// - A parameter of type `&Context` or `Context` is not shown to the model; the runtime fills it in.
+/// - A parameter `State(db): State<Db>` is not shown to the model either. Such a tool is registered
+///   with its state, `registry.register(name.with_state(db))`, and each call receives a clone of it.
+/// - A parameter with `#[host]` is filled by the program and not by the model: it is not in the schema
+///   that the model is shown, and `registry.register(name.fill("parameter", |call| …))` fills it.
+///   Without that the tool cannot be registered.
 /// - A returned `Result` may hold any error that converts into `ToolError`. Any other value is
 ///   serialized, except a `ToolOutput`, which is returned unchanged. The macro sees only the written
 ///   name of the type, so a result must be called `Result`.
@@ -93,6 +98,20 @@ mod words;
 /// # futures::executor::block_on(async {
 /// assert!(read_file::call("no such file".to_owned()).await.is_err());
 /// # });
+/// ```
+///
+/// A tool that needs state cannot be registered without it:
+///
+/// ```compile_fail,E0277
+/// use toolgate::{Registry, tool, tool::State};
+///
+/// /// Counts.
+/// #[tool]
+/// async fn count(State(start): State<u32>, by: u32) -> u32 {
+///     start + by
+/// }
+///
+/// let _ = Registry::new().register(count);
 /// ```
 #[proc_macro_attribute]
 pub fn tool(options: TokenStream, item: TokenStream) -> TokenStream {

@@ -1,12 +1,12 @@
-//! Parses one parameter of the function: an argument from the model, or the context.
+//! Parses one parameter of the function: an argument from the model, the context, or the state.
 
 use quote::ToTokens;
 use syn::{
-    Attribute, Error, Ident, LitStr, Pat, PatIdent, PatType, Result, Token, Type, TypeImplTrait,
-    TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
+    Attribute, Error, Ident, LitStr, Meta, Pat, PatIdent, PatType, Result, Token, Type,
+    TypeImplTrait, TypeReference, ext::IdentExt, meta::ParseNestedMeta, token::Paren, visit::Visit,
 };
 
-use crate::returns::{last_segment, strip_parens};
+use crate::returns::{first_generic_type, last_segment, strip_parens};
 
 /// One parameter.
 pub(crate) enum ToolParameter {
@@ -14,6 +14,8 @@ pub(crate) enum ToolParameter {
     Argument(Box<ToolArgument>),
     /// The context from the runtime; not in the schema.
     Context(PassMode),
+    /// The state from the program, of this type; not in the schema.
+    State(Box<Type>),
 }
 
 /// The way the function takes the context.
@@ -30,16 +32,21 @@ pub(crate) struct ToolArgument {
     pub(crate) attributes: Vec<Attribute>,
     /// The name in the schema.
     pub(crate) wire_name: String,
+    /// True if the program fills it: `#[host]`.
+    pub(crate) by_host: bool,
 }
 
 impl ToolParameter {
     /// Parses a parameter and removes the attributes that belong to the schema.
     pub(crate) fn from_input(input: &mut PatType) -> Result<Self> {
-        let ident = plain_name(&input.pat)?;
         let (attributes, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut input.attrs)
             .into_iter()
             .partition(is_schema_attribute);
+        let by_host = rest.iter().any(is_host_attribute);
         input.attrs = rest;
+        input
+            .attrs
+            .retain(|attribute| !is_host_attribute(attribute));
         if let Some(cfg) = input
             .attrs
             .iter()
@@ -50,6 +57,18 @@ impl ToolParameter {
                 "a parameter cannot be conditional: put `cfg` on the whole tool",
             ));
         }
+        // Before the name is checked: `State(db): State<Db>` has a pattern.
+        let state = state_type(&input.ty);
+        if by_host && (state.is_some() || context_mode(&input.ty).is_some()) {
+            return Err(Error::new_spanned(
+                &input.ty,
+                "`#[host]` is for arguments: the model never sees the context or the state",
+            ));
+        }
+        if let Some(state) = state {
+            return Ok(Self::State(Box::new(state)));
+        }
+        let ident = plain_name(&input.pat)?;
         // Before the type check: `&Context` is the only reference that is allowed.
         if let Some(by) = context_mode(&input.ty) {
             return Ok(Self::Context(by));
@@ -62,6 +81,7 @@ impl ToolParameter {
             ty,
             attributes,
             wire_name,
+            by_host,
         })))
     }
 
@@ -73,8 +93,25 @@ impl ToolParameter {
     pub(crate) fn argument(&self) -> Option<&ToolArgument> {
         match self {
             Self::Argument(argument) => Some(argument),
-            Self::Context(_) => None,
+            Self::Context(_) | Self::State(_) => None,
         }
+    }
+
+    /// Returns the type of the state, if it is the state.
+    pub(crate) fn state(&self) -> Option<&Type> {
+        match self {
+            Self::State(ty) => Some(ty),
+            Self::Argument(_) | Self::Context(_) => None,
+        }
+    }
+}
+
+impl ToolArgument {
+    /// Checks whether the argument has an attribute of serde or schemars.
+    pub(crate) fn has_serde_attribute(&self) -> bool {
+        self.attributes
+            .iter()
+            .any(|attribute| !attribute.path().is_ident("doc"))
     }
 }
 
@@ -99,6 +136,11 @@ fn is_schema_attribute(attribute: &Attribute) -> bool {
         .any(|word| attribute.path().is_ident(word))
 }
 
+/// Checks for `#[host]`. Anything inside it is a mistake that the compiler reports.
+fn is_host_attribute(attribute: &Attribute) -> bool {
+    matches!(&attribute.meta, Meta::Path(path) if path.is_ident("host"))
+}
+
 /// Returns how the context is taken, if the type is called `Context`.
 fn context_mode(ty: &Type) -> Option<PassMode> {
     let named = |ty: &Type| {
@@ -113,6 +155,13 @@ fn context_mode(ty: &Type) -> Option<PassMode> {
         owned if named(owned) => Some(PassMode::Value),
         _ => None,
     }
+}
+
+/// Returns the `T` of a type that is written `State<T>`.
+fn state_type(ty: &Type) -> Option<Type> {
+    last_segment(ty)
+        .filter(|last| last.ident == "State")
+        .and_then(first_generic_type)
 }
 
 /// Rejects types that cannot be deserialized into owned values, also in nested positions.

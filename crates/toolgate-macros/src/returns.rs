@@ -59,7 +59,8 @@ pub(crate) fn last_segment(ty: &Type) -> Option<&PathSegment> {
     }
 }
 
-fn first_generic_type(segment: &PathSegment) -> Option<Type> {
+/// Returns the first type between the angle brackets.
+pub(crate) fn first_generic_type(segment: &PathSegment) -> Option<Type> {
     let PathArguments::AngleBracketed(arguments) = &segment.arguments else {
         return None;
     };

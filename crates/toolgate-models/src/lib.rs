@@ -51,6 +51,8 @@ pub use providers::openai_responses::OpenAiResponses;
 #[cfg(feature = "http")]
 pub use providers::setup::SetupError;
 #[cfg(feature = "http")]
+pub use providers::tool_dialect::ToolDialect;
+#[cfg(feature = "http")]
 pub use providers::{PROVIDERS, open_model};
 pub use scripted::ScriptedModel;
 pub use scripted::scenario::ScenarioError;

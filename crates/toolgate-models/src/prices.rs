@@ -67,7 +67,7 @@ pub fn load_prices_over(prices: Prices, path: impl AsRef<Path>) -> Result<Prices
 #[non_exhaustive]
 pub enum PriceFileError {
     /// The file cannot be read.
-    #[error("the prices in {} cannot be read", path.display())]
+    #[error("the prices in {} cannot be read: {source}", path.display())]
     Unreadable {
         /// The path of the file.
         path: PathBuf,

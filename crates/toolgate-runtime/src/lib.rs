@@ -41,9 +41,9 @@ pub use agent::skills::skill::{ReferenceError, Skill, SkillError};
 pub use agent::skills::{DiscoveredSkills, SkillProblem, Skills};
 pub use agent::strategy::{RequestContext, Strategy, StrategyAction, StrategyError, TurnContext};
 #[cfg(unix)]
-pub use approvals::key_file::{KeyFile, KeyFileError, KeyInfo};
+pub use approvals::key_file::{KeyFile, KeyFileError, KeyInfo, random_keyring};
 pub use approvals::messages::{
-    MalformedResponse, MessageError, ToolApprovalRequest, ToolApprovalResponse,
+    MalformedResponse, MessageError, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
     append_approval_response, apply_approval_responses, approval_requests, approval_responses,
     suspended_messages,
 };
@@ -62,12 +62,14 @@ pub use routing::{
 };
 pub use session::Session;
 pub use session::billing::{BudgetReservation, ModelBilling, SettledCharge};
-pub use session::builder::{SessionBuildError, SessionBuilder};
-pub use session::options::{OnCap, RunInput, RunOptions};
-pub use session::report::{PendingCall, RunError, RunReport, SessionError};
-pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool};
-pub use session::run::hosted::{HostAction, HostStep, HostedRun};
+pub use session::builder::{Gated, SessionBuildError, SessionBuilder, Ungated};
+pub use session::handle::RunHandle;
+pub use session::options::{RunInput, RunOptions};
+pub use session::report::{IncompleteRun, PendingCall, RunError, RunReport, SessionError};
+pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn};
+pub use session::run::hosted::{HostAction, HostCall, HostStep, HostedRun};
 pub use session::stream::{RunStream, RunUpdate};
+pub use toolgate_core::OnCap;
 pub use turn::builder::DispatcherBuilder;
 pub use turn::driver::TurnRun;
 pub use turn::handle::TurnHandle;

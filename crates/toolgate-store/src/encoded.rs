@@ -1,11 +1,12 @@
 //! Batches and rows as text. Encoding happens on the caller's task, so that the writer only writes.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    AccountKey, ApprovalState, Event, HiddenSessions, LedgerDraft, MessageRecord, RecordKey,
-    RowChange, SessionId, StoreError, StoreRecord, Timestamp, WriteBatch,
+    AccountKey, ApprovalState, Event, HiddenSessions, Labels, LastRun, LedgerDraft, MessageRecord,
+    Principal, RecordKey, RowChange, RunState, SessionId, SessionUpdate, StoreError, StoreRecord,
+    Timestamp, WriteBatch,
 };
 
 /// The size in bytes of one piece of a blob.
@@ -17,6 +18,16 @@ pub(crate) struct EncodedBatch {
     pub(crate) records: Vec<EncodedRecord>,
     pub(crate) entries: Vec<LedgerDraft>,
     pub(crate) taken_posts: Option<u64>,
+    pub(crate) session: Option<EncodedSessionUpdate>,
+}
+
+/// The changed columns of a session's row, in their encoded form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EncodedSessionUpdate {
+    pub(crate) principal: Option<Principal>,
+    /// JSON; never empty, so that a column without a change can be told apart.
+    pub(crate) labels: Cow<'static, str>,
+    pub(crate) last_run: Option<LastRun>,
 }
 
 /// An event in its encoded form.
@@ -36,6 +47,9 @@ pub(crate) struct EncodedRecord {
 
 impl EncodedBatch {
     pub(crate) fn new(batch: WriteBatch) -> Result<Self, StoreError> {
+        let session = SessionUpdate::from_events(batch.events.iter())
+            .map(EncodedSessionUpdate::new)
+            .transpose()?;
         let events = batch
             .events
             .into_iter()
@@ -47,6 +61,22 @@ impl EncodedBatch {
             records,
             entries: batch.entries,
             taken_posts: batch.taken_posts,
+            session,
+        })
+    }
+}
+
+impl EncodedSessionUpdate {
+    fn new(update: SessionUpdate) -> Result<Self, StoreError> {
+        let labels = if update.labels.is_empty() {
+            Cow::Borrowed("{}")
+        } else {
+            Cow::Owned(encode_json(&update.labels)?)
+        };
+        Ok(Self {
+            principal: update.principal,
+            labels,
+            last_run: update.last_run,
         })
     }
 }
@@ -149,6 +179,43 @@ pub(crate) fn parse_state(word: &str) -> Result<ApprovalState, StoreError> {
                 what: "the state of an approval".into(),
                 source: Box::new(error),
             }),
+    }
+}
+
+/// Builds the last run of a session from its columns: number, word for the state, time.
+pub(crate) fn decode_last_run(
+    run: Option<i64>,
+    state: Option<&str>,
+    at: Option<i64>,
+) -> Result<Option<LastRun>, StoreError> {
+    let (Some(run), Some(word), Some(at)) = (run, state, at) else {
+        return Ok(None);
+    };
+    let state = RunState::from_word(word).ok_or_else(|| StoreError::Damaged {
+        what: "the state of a run".into(),
+        source: format!("{word:?} is not the state of a run").into(),
+    })?;
+    Ok(Some(LastRun {
+        run: from_db(run),
+        state,
+        at: Timestamp::from_micros(at),
+    }))
+}
+
+/// Parses the labels of a session.
+pub(crate) fn decode_labels(text: Option<&str>) -> Result<Labels, StoreError> {
+    let stored = text.filter(|text| *text != "{}");
+    stored.map_or(Ok(Labels::default()), |text| {
+        decode_json(text, || "the labels of a session".into())
+    })
+}
+
+/// Returns the SQL condition for sessions whose last run has not ended.
+pub(crate) fn unfinished_condition(unfinished: bool) -> &'static str {
+    if unfinished {
+        "AND run_state IN ('running', 'suspended')"
+    } else {
+        ""
     }
 }
 

@@ -28,7 +28,7 @@ pub enum DatabaseError {
         directory: PathBuf,
     },
     /// The file or its directory is not writable.
-    #[error("{database} cannot be written")]
+    #[error("{database} cannot be written: {source}")]
     ReadOnly {
         /// The name of the database.
         database: String,
@@ -69,7 +69,7 @@ pub enum DatabaseError {
         version: i64,
     },
     /// Another process held the lock of the database for too long.
-    #[error("{database} is locked by another process")]
+    #[error("{database} is locked by another process: {source}")]
     Locked {
         /// The name of the database.
         database: String,
@@ -78,7 +78,7 @@ pub enum DatabaseError {
         source: DatabaseCause,
     },
     /// There is no space left.
-    #[error("there is no space left for {database}")]
+    #[error("there is no space left for {database}: {source}")]
     Full {
         /// The name of the database.
         database: String,
@@ -87,7 +87,7 @@ pub enum DatabaseError {
         source: DatabaseCause,
     },
     /// The content of the database is damaged.
-    #[error("{database} is damaged")]
+    #[error("{database} is damaged: {source}")]
     Damaged {
         /// The name of the database.
         database: String,
@@ -106,7 +106,7 @@ pub enum DatabaseError {
     #[error("the address of the database is invalid")]
     BadAddress,
     /// The database could not be reached.
-    #[error("{database} cannot be reached")]
+    #[error("{database} cannot be reached: {source}")]
     Unreachable {
         /// The name of the database.
         database: String,
@@ -116,7 +116,7 @@ pub enum DatabaseError {
     },
     /// The connection was lost during a write; the outcome is unknown.
     #[error(
-        "the connection to {database} was lost during a write; whether it was committed is unknown"
+        "the connection to {database} was lost during a write; whether it was committed is unknown: {source}"
     )]
     Lost {
         /// The name of the database.
@@ -152,7 +152,7 @@ pub enum DatabaseError {
         database: String,
     },
     /// Another error of the database.
-    #[error("{database} did not complete the request")]
+    #[error("{database} did not complete the request: {source}")]
     Failed {
         /// The name of the database.
         database: String,

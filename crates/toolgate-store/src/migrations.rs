@@ -42,6 +42,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "parent",
         sql: include_str!("../migrations/sqlite/0004_parent.sql"),
     },
+    Migration {
+        version: 5,
+        name: "last_run",
+        sql: include_str!("../migrations/sqlite/0005_last_run.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -66,6 +71,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 4,
         name: "parent",
         sql: include_str!("../migrations/postgres/0004_parent.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "last_run",
+        sql: include_str!("../migrations/postgres/0005_last_run.sql"),
     },
 ];
 

@@ -9,12 +9,19 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, ApprovalRequest, Arguments, Band, Call, CallEnv, CallId, CallSeed, Executor, Layer,
-    MemoryStore, Next, NoProbe, Outcome, ResumeState, SessionId, Stack, StoreHandle, ToolRequest,
-    TurnId, TurnInfo, Verdict, View,
+    MemoryStore, Next, NoProbe, Outcome, Registry, ResumeState, SessionId, Stack, StoreHandle,
+    ToolRequest, TurnId, TurnInfo, Verdict, View,
 };
 use uuid::Uuid;
 
 use crate::TestClock;
+
+/// Returns the view of every tool of a registry, as a stack without layers shows it.
+pub fn plain_view(registry: &Registry) -> View {
+    let stack = Stack::over(registry.clone()).build();
+    let stack = stack.expect("a stack without layers is in order");
+    View::for_stack(registry, &stack).expect("nothing transforms the tools")
+}
 
 /// Creates a call to `tool` without arguments.
 pub fn call(tool: &str) -> Call {

@@ -11,11 +11,11 @@
 //! * [`conformance`]: suites for your own store, executor or screen.
 //!
 //! ```
-//! use toolgate_core::{Status, from_fn, Outcome};
+//! use toolgate_core::{Outcome, Refusal, Status, from_fn};
 //! use toolgate_testkit::{call, echo_under};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-//! let closed = from_fn(async |_call, _next| Outcome::refused(Status::Blocked, "closed"));
+//! let closed = from_fn(async |_call, _next| Outcome::refused(Refusal::Blocked, "closed"));
 //! assert_eq!(echo_under(closed).run(call("echo")).await.status(), Some(Status::Blocked));
 //! # });
 //! ```
@@ -32,7 +32,8 @@ mod twice;
 
 pub use clock::{CountingIds, TestClock};
 pub use fakes::{
-    AskFirst, EchoExecutor, FakeExecutor, call, call_with, echo, echo_under, env_at, seed, seed_for,
+    AskFirst, EchoExecutor, FakeExecutor, call, call_with, echo, echo_under, env_at, plain_view,
+    seed, seed_for,
 };
 pub use faults::{FaultyStore, StoreCall, StoreFault, kill_this_process};
 pub use lifecycle::{LifecycleChecker, LifecycleSummary, LifecycleViolation};

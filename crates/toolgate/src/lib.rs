@@ -1,37 +1,86 @@
-#![doc = include_str!("../../../README.md")]
+//! Toolgate runs tools for language models. Every call that a model makes passes one gate: it is
+//! identified, checked, decided on by policy and by people, executed only as often as is safe,
+//! limited, recorded, and visible while it runs.
 //!
-//! ---
+//! ```no_run
+//! use toolgate::prelude::*;
 //!
-//! # The guided tour
+//! /// Sends money back.
+//! #[tool(side_effect = "network")]
+//! async fn refund(amount: u32) -> String { format!("sent {amount}") }
+//!
+//! #[tokio::main]
+//! async fn main() -> toolgate::Result<()> {
+//!     let gate = Gate::open("sqlite:agent.db").await?.tool(refund)?.approver(Prompt::terminal("ann"));
+//!     let session = gate.session("anthropic:claude-sonnet-4-5").await?;
+//!     println!("{}", session.run("Send Ann her 20 back.").await?.text);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! The model asks for a refund, the person at the terminal is shown the call and decides, the tool
+//! runs once, and a receipt says so. If the process is lost, another one continues from the
+//! database. `ScriptedModel` of [`model`] takes the place of the provider where there is no key, and
+//! [`Gate::in_memory`] that of the file.
+//!
+//! # What a gate owns
+//!
+//! | | by default | to change it |
+//! |---|---|---|
+//! | store | the database that is named | [`Gate::open`], [`Gate::in_memory`] |
+//! | keys, which sign approvals and checkpoints | in the user's state directory, `TOOLGATE_HOME` | [`GateBuilder::state_dir`], [`GateBuilder::keyring`] |
+//! | configuration and stack of layers | the default stack: tools that only read run, all others need an approval | [`Gate::config`], [`GateBuilder::rule`], [`GateBuilder::layer`], [`GateBuilder::edit_layer`] |
+//! | redactor of everything that is shown or stored | known secrets and secret-like values | [`GateBuilder::redactor`] |
+//! | approver | none: a run suspends, and [`Gate::approvals`] decides, in any process | [`Gate::approver`], [`GateBuilder::approve`] |
+//! | tools | `read_output`, which reads long results | [`Gate::tool`], [`Gate::install`] |
+//! | budgets and prices | no budget, bundled prices | [`GateBuilder::budget`], [`GateBuilder::prices`] |
+//! | ledger of receipts | one receipt for each call | [`Gate::ledger`] |
+//!
+//! Every session of a gate uses exactly these. What is wrong with them is an [`Error`] when the gate
+//! is opened; how a run ended is in its [`RunReport`].
+//!
+//! # Where to look next
 //!
 //! This is the one crate to add; everything here comes from the others. The modules are the table of contents:
-//! [`mod@tool`], [`stack`], [`layers`], [`session`], [`approval`], [`ledger`], [`budget`], [`model`], [`store`],
-//! [`event`] and [`value`]. `use toolgate::prelude::*` imports the names that a program usually needs.
+//! [`mod@gate`], [`mod@tool`], [`stack`], [`layers`], [`session`], [`approval`], [`ledger`], [`budget`], [`model`],
+//! [`store`], [`event`] and [`value`]. `use toolgate::prelude::*` imports the names that a program usually needs.
 //!
-//! 1. [Write a tool](guide::write_a_tool): the attribute [`macro@tool`] on an async function, [`tool_fn`] for a
-//!    closure, or [`Tool`].
-//! 2. [Write a layer](guide::write_a_layer): [`Layer`], [`from_fn`] and the adapters beside it; a [`Stack`] holds
-//!    layers in order.
-//! 3. [Watch events](guide::watch_events): a [`Dispatcher`](session::Dispatcher) runs a turn and publishes its
-//!    events on a [`Bus`](event::Bus).
-//! 4. [Configure a stack](guide::configure_a_stack): [`default_stack`] and the bundled [`layers`], a [`Config`]
-//!    file, [`lint`](layers::lint()) and [`explain`](layers::explain()).
-//! 5. [Store everything](guide::keep_everything): a [`store`] on disk, one driver per session, recovery after a
-//!    crash.
-//! 6. [Ask for approval](guide::ask_people): the [`ApprovalService`](approval::ApprovalService), signed tokens,
-//!    quorums, standing rules, diffs, messages.
-//! 7. [Write receipts](guide::keep_receipts): the [`Ledger`](ledger::Ledger), checkpoints, verification, export.
-//! 8. [Run an agent](guide::run_an_agent): a [`Session`] asks a model and runs the calls it makes; [`Agent`]s,
-//!    limits, output formats.
-//! 9. Models of providers, scripts and recordings: [`model`].
-//! 10. [Sessions and modes](guide::sessions_and_modes): a host drives a [`HostedRun`](session::HostedRun), or is
-//!     handed [`ArmedTool`](session::ArmedTool)s.
-//! 11. [Budgets](guide::budgets): [`Budgets`](budget::Budgets) reserved in the store, [`Prices`](budget::Prices),
-//!     alerts.
-//! 12. [Give it skills](guide::skills): [`Skills`](session::Skills) from folders, loaded when they help.
-//! 13. [Work over a large context](guide::recursive_strategy): a
-//!     [`RecursiveStrategy`](session::RecursiveStrategy) over [`Documents`](session::Documents) of any size.
+//! The guide begins with [Start here](guide::start_here): an agent, a tool, an approval, a receipt. Then, as you need it:
+//!
+//! - [Write a tool](guide::write_a_tool): the attribute [`macro@tool`] on an async function, [`tool_fn`] for a
+//!   closure, or [`Tool`].
+//! - [Run an agent](guide::run_an_agent): a [`Session`] asks a model and runs the calls it makes; [`Agent`]s,
+//!   limits, output formats. [`model`] has the providers, scripts and recordings.
+//! - [Ask for approval](guide::ask_people): the [`ApprovalService`](approval::ApprovalService), signed tokens,
+//!   quorums, standing rules, diffs, messages.
+//! - [Write receipts](guide::keep_receipts): the [`Ledger`](ledger::Ledger), checkpoints, verification, export.
+//! - [Store everything](guide::keep_everything): a [`store`] on disk, one driver per session, recovery after a
+//!   crash.
+//! - [Budgets](guide::budgets): [`BudgetRule`](budget::BudgetRule)s reserved in the store,
+//!   [`Prices`](budget::Prices), alerts.
+//! - [Give it skills](guide::skills): [`Skills`](session::Skills) from folders, loaded when they help.
+//! - [Work over a large context](guide::recursive_strategy): a
+//!   [`RecursiveStrategy`](session::RecursiveStrategy) over [`Documents`](session::Documents) of any size.
+//!
+//! And the parts below a gate, for those who change them or wire them by hand:
+//!
+//! - [Configure a stack](guide::configure_a_stack): [`default_stack`] and the bundled [`layers`], a [`Config`]
+//!   file, [`lint`](layers::lint()) and [`explain`](layers::explain()).
+//! - [Write a layer](guide::write_a_layer): [`Layer`], [`from_fn`] and the adapters beside it; a [`Stack`] holds
+//!   layers in order.
+//! - [Watch events](guide::watch_events): a [`Dispatcher`](session::Dispatcher) runs a turn and publishes its
+//!   events on a [`Bus`](event::Bus).
+//! - [Sessions and modes](guide::sessions_and_modes): a host drives a [`HostedRun`](session::HostedRun), or is
+//!   handed [`ArmedTool`](session::ArmedTool)s.
 
+#[cfg(not(unix))]
+compile_error!("Toolgate runs on Linux and macOS; other systems are not supported");
+
+mod error;
+pub mod gate;
+
+pub use error::{Error, Result};
+pub use gate::{Gate, GateBuilder};
 pub use toolgate_core::{
     Annotations, Approver, Arguments, Band, Call, Decision, Event, Layer, Message, Model, Next,
     Outcome, Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, View, from_fn, tool_fn,
@@ -45,26 +94,30 @@ pub use toolgate_layers as layers;
 /// Tests of one's own: fakes, a test clock, a lifecycle checker and conformance suites.
 #[cfg(feature = "testing")]
 pub use toolgate_testkit as testing;
+/// The built-in tools for files, search, commands and pages.
+#[cfg(feature = "tools")]
+pub use toolgate_tools as tools;
 
 /// Tools: writing them, their annotations, the registry, and the view that one model is shown.
 pub mod tool {
     pub use toolgate_core::{
-        Admission, Annotations, ConflictKey, Context, InjectedParameter, OnExisting, RegisterError,
-        Registration, Registry, Resource, ResourceKind, ShownTool, SideEffect, SourceTrust, Tool,
-        ToolEntry, ToolError, ToolFn, ToolHints, ToolKind, ToolOutput, ToolSpec, Transform, View,
-        ViewError, parse_arguments, tool_fn,
+        Admission, Annotations, ConflictKey, Context, FilledTool, HostValues, InjectedParameter,
+        OnExisting, RegisterError, Registration, Registry, Resource, ResourceKind, ShownTool,
+        SideEffect, SourceTrust, State, Tool, ToolEntry, ToolError, ToolFn, ToolHints, ToolKind,
+        ToolOutput, ToolSpec, Transform, View, ViewError, parse_arguments, tool_fn,
     };
 }
 
 /// Calls, layers and stacks: what a layer sees, how an outcome settles, and the executor below.
 pub mod stack {
     pub use toolgate_core::{
-        AdjustedLayer, AnyLayer, Band, Call, CallData, CallEnv, CallError, CallSeed, ChangeSubject,
-        ConsentNote, ErrorCategory, Executor, ExecutorTag, FromFn, HookAction, Hooks, HostExecutor,
-        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
-        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
-        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
-        ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackWarning, StartPermit,
+        AdjustedLayer, AnyLayer, Band, BeforeExecution, Call, CallData, CallEnv, CallError,
+        CallSeed, ChangeSubject, ConsentNote, ErrorCategory, ErrorStatus, Executor, ExecutorTag,
+        Failure, FromFn, HookAction, Hooks, HostExecutor, InvalidNote, Layer, LayerCapabilities,
+        LayerExt, LayerNote, LayerStatus, LogLevel, Matcher, MatcherError, Next, NoProbe,
+        NoteFields, NoteKey, Notes, Outcome, Probe, Progress, ProgressKind, Provenance,
+        RawArguments, ReconciledAttempt, RedactionError, Redactor, Refusal, ResumeState,
+        SettledOutcome, Stack, StackBuilder, StackError, StackRank, StackWarning, StartPermit,
         Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
         ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
         around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
@@ -78,15 +131,16 @@ pub mod stack {
 pub mod session {
     pub use toolgate_core::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
     pub use toolgate_runtime::{
-        Agent, ArmedError, ArmedOutcome, ArmedTool, BudgetReservation, CallResult, DeliverError,
-        DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder, DocumentError, Documents,
-        HostAction, HostStep, HostedRun, InputQueue, ModelBilling, OnCap, OnFailure, PendingCall,
-        RecoveredCall, RecoveredState, RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits,
-        RecursiveStrategy, ReferenceError, RequestContext, RunError, RunInput, RunOptions,
-        RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
+        Agent, ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn, BudgetReservation,
+        CallResult, DeliverError, DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder,
+        DocumentError, Documents, Gated, HostAction, HostCall, HostStep, HostedRun, IncompleteRun,
+        InputQueue, ModelBilling, OnCap, OnFailure, PendingCall, RecoveredCall, RecoveredState,
+        RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits, RecursiveStrategy,
+        ReferenceError, RequestContext, RunError, RunHandle, RunInput, RunOptions, RunReport,
+        RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
         SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills, Strategy,
         StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport,
-        TurnRequest, TurnRun, Urgency, holder_process_id,
+        TurnRequest, TurnRun, Ungated, Urgency, holder_process_id,
     };
 }
 
@@ -98,12 +152,13 @@ pub mod approval {
         GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
         Vote, admit_decision, unverified_approval_id,
     };
+    pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,
-        StoreApprover, ToolApprovalRequest, ToolApprovalResponse, append_approval_response,
-        apply_approval_responses, approval_requests, approval_responses, suspended_messages,
+        StoreApprover, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
+        append_approval_response, apply_approval_responses, approval_requests, approval_responses,
+        suspended_messages,
     };
-    #[cfg(unix)]
     pub use toolgate_runtime::{KeyFile, KeyFileError, KeyInfo};
 }
 
@@ -138,9 +193,9 @@ pub mod budget {
 pub mod model {
     pub use toolgate_core::{
         Delta, Effort, FinishReason, InvalidModelName, Media, MediaSource, Message, MessagePart,
-        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, NativeItem,
-        OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel, TaskComplexity,
-        ToolAnswer, ToolChoice, Usage,
+        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelSource,
+        NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
+        TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };
     pub use toolgate_models::*;
     pub use toolgate_runtime::{
@@ -153,10 +208,11 @@ pub mod model {
 pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
-        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, Lease,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
         LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, SessionFilter, SessionRow, Store,
-        StoreError, StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, WriteBatch,
+        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SessionFilter,
+        SessionRow, SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, TurnFilter,
+        TurnRequests, TurnRow, WriteBatch,
     };
     pub use toolgate_store::*;
 }
@@ -176,28 +232,35 @@ pub mod event {
 /// Values without behaviour: JSON, schemas, digests, ids and times.
 pub mod value {
     pub use toolgate_core::{
-        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, IdSource, IdempotencyKey,
-        InvalidApprovalId, InvalidDigest, InvalidTimestamp, InvalidToolName, Json, JsonChange,
-        JsonChangeOp, JsonError, LayerName, MAX_DEPTH, Principal, Schema, SchemaError,
-        SchemaProblem, SessionId, StoppedClock, Timestamp, ToolName, TurnId, argument_pointer,
-        canonical_json, parse_argument_pointer, serialized_word,
+        AgentId, ApprovalId, Arguments, CallId, Clock, Digest, HumanDuration, IdSource,
+        IdempotencyKey, InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidLabel,
+        InvalidTimestamp, InvalidToolName, Json, JsonChange, JsonChangeOp, JsonError, Labels,
+        LayerName, MAX_DEPTH, Principal, Schema, SchemaError, SchemaProblem, SessionId,
+        StoppedClock, Timestamp, ToolName, TurnId, argument_pointer, canonical_json, error_chain,
+        parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }
 
 /// The names that a program usually needs.
+///
+/// It has no name that axum, tower or anyhow also use, so that all can be imported side by side:
+/// [`Layer`], [`Next`], [`from_fn`], [`tool::Context`] and [`tool::State`] are imported one by one.
 pub mod prelude {
+    pub use crate::Gate;
     pub use toolgate_core::{
-        Annotations, Approver, Arguments, Call, Context, Decision, Event, Layer, LayerExt, Model,
-        Next, Outcome, Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, ToolOutput,
-        from_fn, tool_fn,
+        Annotations, Approver, Arguments, Call, Decision, Event, LayerExt, Model, Outcome, Refusal,
+        Registry, RunEnd, SideEffect, Stack, Status, Tool, ToolError, ToolOutput, tool_fn,
     };
+    pub use toolgate_layers::Prompt;
     pub use toolgate_macros::tool;
     pub use toolgate_runtime::Session;
 }
 
 /// The chapters of the guide, with their snippets as tests.
 pub mod guide {
+    #[doc = include_str!("../../../docs/guide/00-start-here.md")]
+    pub mod start_here {}
     #[doc = include_str!("../../../docs/guide/01-write-a-tool.md")]
     pub mod write_a_tool {}
     #[doc = include_str!("../../../docs/guide/02-write-a-layer.md")]
@@ -228,6 +291,11 @@ pub mod guide {
     #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
     pub mod recursive_strategy {}
 }
+
+/// The program of the README, as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+mod readme {}
 
 /// Names for the code that `#[tool]` generates; not for direct use.
 #[doc(hidden)]

@@ -60,7 +60,7 @@ async fn run_command(dir: &Path, words: &[&str]) -> Result<(), Box<dyn Error>> {
         println!("{HELP}");
         return Ok(());
     }
-    let office = Office::open(dir).await?;
+    let office = Office::open(dir)?;
     match words {
         ["create"] => office.create().await,
         ["pending"] => office.pending().await,

@@ -1,4 +1,5 @@
-//! The commands, over a store in a directory: one file for sessions, approvals and receipts, one for the keys.
+//! The commands, over a store in a directory: one file for sessions, approvals and receipts,
+//! one for the keys.
 
 use std::{
     error::Error,
@@ -8,67 +9,45 @@ use std::{
 
 use serde_json::json;
 use toolgate::{
-    Decision, SideEffect, Stack, View,
-    approval::{ApprovalRequestRef, ApprovalService, KeyFile},
-    layers::{Approval, Ledger, ReceiptFilter, Receipts, Validate},
-    session::{Dispatcher, TurnRequest},
+    Decision, Gate,
+    approval::ApprovalRequestRef,
+    gate::StateDir,
+    ledger::ReceiptFilter,
+    session::TurnRequest,
     stack::ToolRequest,
     store::{ApprovalFilter, SessionFilter, SqliteStore, StoreHandle},
-    value::{ApprovalId, SessionId},
+    value::ApprovalId,
 };
 
-use crate::{show, tools::build_registry};
+use crate::{
+    show,
+    tools::{look_up, send_invoice},
+};
 
 /// A directory in which calls are suspended, decided and run.
 pub(crate) struct Office {
     database: SqliteStore,
-    store: StoreHandle,
-    keys: KeyFile,
-    outbox: PathBuf,
+    gate: Gate,
 }
 
 impl Office {
-    pub(crate) async fn open(dir: &Path) -> Result<Self, Box<dyn Error>> {
+    /// Opens the same gate in every process: reading is allowed, sending needs an approval.
+    pub(crate) fn open(dir: &Path) -> Result<Self, Box<dyn Error>> {
         std::fs::create_dir_all(dir)?;
         let database = SqliteStore::open(dir.join("toolgate.db"))?;
-        let store = StoreHandle::new(database.clone());
-        let keys = KeyFile::load_or_create(dir.join("approval.keys"))?;
-        Ok(Self {
-            database,
-            store,
-            keys,
-            outbox: dir.join("outbox.txt"),
-        })
-    }
-
-    /// Builds the same stack in every process: receipts outermost, then validation, then approval.
-    async fn dispatcher(
-        &self,
-        session: Option<SessionId>,
-    ) -> Result<(Dispatcher, View), Box<dyn Error>> {
-        let registry = build_registry(self.outbox.clone())?;
-        let stack = Stack::over(registry.clone())
-            .layer(Receipts::to_store())
-            .layer(Validate::new())
-            .layer(Approval::from_effect(SideEffect::Network).keyring(self.keys.keyring()))
+        let outbox: PathBuf = dir.join("outbox.txt");
+        let gate = Gate::builder()
+            .store(StoreHandle::new(database.clone()))
+            .state_dir(StateDir::new(dir)?)
+            .tool(look_up)
+            .tool(send_invoice.with_state(outbox))
             .build()?;
-        let view = View::for_stack(&registry, &stack)?;
-        let mut builder = Dispatcher::builder(stack)
-            .store_handle(self.store.clone())
-            .keyring(self.keys.keyring());
-        if let Some(session) = session {
-            builder = builder.session(session);
-        }
-        Ok((builder.build().await?, view))
-    }
-
-    fn approvals(&self) -> ApprovalService {
-        ApprovalService::new(self.store.clone()).keyring(self.keys.keyring())
+        Ok(Self { database, gate })
     }
 
     /// Runs the calls that a model might request in one message.
     pub(crate) async fn create(&self) -> Result<(), Box<dyn Error>> {
-        let (dispatcher, view) = self.dispatcher(None).await?;
+        let dispatcher = self.gate.dispatcher(None).await?;
         let calls = vec![
             ToolRequest::from_json("call_1", "look_up", json!({ "customer": "Ada" })),
             ToolRequest::from_json(
@@ -78,7 +57,7 @@ impl Office {
             ),
             ToolRequest::from_json("call_3", "look_up", json!({ "customer": "Grace" })),
         ];
-        let request = TurnRequest::new(view, calls).principal("assistant");
+        let request = TurnRequest::new(self.gate.view()?, calls).principal("assistant");
         let report = dispatcher.open_turn(request).await?.run().await?;
         show::print_report(&report);
         Ok(())
@@ -86,6 +65,7 @@ impl Office {
 
     pub(crate) async fn pending(&self) -> Result<(), Box<dyn Error>> {
         let rows = self
+            .gate
             .approvals()
             .list_approvals(ApprovalFilter::default())
             .await?;
@@ -98,6 +78,7 @@ impl Office {
 
     pub(crate) async fn show(&self, id: ApprovalId) -> Result<(), Box<dyn Error>> {
         let shown = self
+            .gate
             .approvals()
             .find_approval(id)
             .await?
@@ -113,12 +94,13 @@ impl Office {
         decision: Decision,
     ) -> Result<(), Box<dyn Error>> {
         let shown = self
+            .gate
             .approvals()
             .find_approval(id)
             .await?
             .ok_or("there is no such approval request")?;
         let question = ApprovalRequestRef::from(&*shown.row.request);
-        self.approvals().decide(question, decision).await?;
+        self.gate.approvals().decide(question, decision).await?;
         println!("decided; `resume` acts on it");
         Ok(())
     }
@@ -126,7 +108,8 @@ impl Office {
     /// Resumes every turn that is not settled.
     pub(crate) async fn resume(&self) -> Result<(), Box<dyn Error>> {
         let sessions = self
-            .store
+            .gate
+            .store()
             .sessions(SessionFilter {
                 with_open_turns: true,
                 ..SessionFilter::default()
@@ -136,8 +119,8 @@ impl Office {
             println!("no turn is left to resume");
         }
         for session in sessions {
-            let (dispatcher, view) = self.dispatcher(Some(session.session)).await?;
-            for run in dispatcher.recover_turns(&view).await?.runs {
+            let dispatcher = self.gate.dispatcher(Some(session.session)).await?;
+            for run in dispatcher.recover_turns(&self.gate.view()?).await?.runs {
                 show::print_report(&run.run().await?);
             }
         }
@@ -145,7 +128,7 @@ impl Office {
     }
 
     pub(crate) async fn verify(&self) -> Result<(), Box<dyn Error>> {
-        let verified = Ledger::main(self.store.clone()).verify(&[], None).await?;
+        let verified = self.gate.ledger().verify(&[], None).await?;
         println!("{} receipts, and the chain is intact", verified.counter);
         Ok(())
     }
@@ -173,7 +156,8 @@ impl Office {
             limit: usize::MAX,
             ..ReceiptFilter::default()
         };
-        Ledger::main(self.store.clone())
+        self.gate
+            .ledger()
             .export(io::stdout().lock(), &everything)
             .await?;
         Ok(())

@@ -56,7 +56,10 @@ pub(crate) fn format_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(source) = cause {
-        text = format!("{text}\n  caused by: {source}");
+        // An error of the gate prints its causes by itself.
+        if !text.contains(&source.to_string()) {
+            text = format!("{text}\n  caused by: {source}");
+        }
         cause = source.source();
     }
     text

@@ -6,42 +6,29 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use toolgate::{prelude::*, tool::RegisterError};
+use toolgate::{prelude::*, tool::State};
 
 /// Looks up a customer.
 #[tool(read_only, idempotent, kind = "search")]
-async fn look_up(
+pub(crate) async fn look_up(
     /// The customer.
     customer: String,
 ) -> String {
     format!("{customer} pays within 30 days")
 }
 
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct Invoice {
+/// Sends an invoice. Sent invoices are appended to the file `outbox`.
+#[tool(side_effect = "network")]
+pub(crate) async fn send_invoice(
+    State(outbox): State<PathBuf>,
     /// The customer.
     customer: String,
     /// The amount in euros.
     amount: u32,
-}
-
-/// Builds the registry. Sent invoices are appended to the file `outbox`.
-pub(crate) fn build_registry(outbox: PathBuf) -> Result<Registry, RegisterError> {
-    let registry = Registry::new();
-    registry.register(look_up)?;
-    registry.register(tool_fn(
-        "send_invoice",
-        "Sends an invoice.",
-        move |invoice: Invoice, _| {
-            let outbox = outbox.clone();
-            async move {
-                let line = format!("{} euros to {}", invoice.amount, invoice.customer);
-                append_to_outbox(&outbox, &line)?;
-                Ok::<_, ToolError>(format!("sent an invoice of {line}"))
-            }
-        },
-    ))?;
-    Ok(registry)
+) -> Result<String, ToolError> {
+    let line = format!("{amount} euros to {customer}");
+    append_to_outbox(&outbox, &line)?;
+    Ok(format!("sent an invoice of {line}"))
 }
 
 fn append_to_outbox(outbox: &Path, line: &str) -> io::Result<()> {

@@ -13,9 +13,10 @@ use toolgate::{layers::Ledger, session::RunOptions};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let session = shop::session().await?;
+    let armed = session.arm_tools(RunOptions::new()).await?;
     let agent = AgentBuilder::new(shop::model())
         .preamble("You work in a shop. Refund what was paid for by mistake.")
-        .dynamic_tools(for_rig(session.arm_tools(&RunOptions::new())?)?)
+        .dynamic_tools(for_rig(armed.tools())?)
         .build();
 
     let answer = agent

@@ -2,9 +2,7 @@
 
 use rig_core::test_utils::{MockCompletionModel, MockTurn};
 use serde_json::json;
-use toolgate::{
-    Config, Resources, approval::ApprovalRequest, default_stack, layers::SharedRedactor, prelude::*,
-};
+use toolgate::{approval::ApprovalRequest, prelude::*};
 
 /// Looks up the payments of a customer.
 #[tool(read_only, idempotent)]
@@ -42,23 +40,12 @@ impl Approver for Carol {
     }
 }
 
-/// Builds a session with the default stack: read-only calls run, all others need approval.
-pub async fn session() -> Result<Session, Box<dyn std::error::Error>> {
-    let registry = Registry::new();
-    registry.register(look_up)?;
-    registry.register(refund)?;
-    let parts = Resources::new();
-    let stack = Stack::over(registry.clone())
-        .any_layers(default_stack(&Config::default(), &parts)?)
-        .build()?;
-    let redactor = parts
-        .get::<SharedRedactor>()
-        .ok_or("the default stack redacts")?;
-    let session = Session::for_host(registry).stack(stack);
-    Ok(session
-        .dispatcher(|dispatcher| dispatcher.approver(Carol).redactor(redactor))
-        .build()
-        .await?)
+/// Opens a session for a host with a loop of its own. By default, read-only calls run, and all
+/// others need approval.
+pub async fn session() -> toolgate::Result<Session> {
+    let gate = Gate::in_memory()?.tool(look_up)?.tool(refund)?;
+    let gate = gate.approver(Carol);
+    Ok(gate.host_session_builder()?.build().await?)
 }
 
 /// Scripts the model: it looks up a payment, refunds it, requests too much, and sends invalid

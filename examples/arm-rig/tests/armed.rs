@@ -12,7 +12,8 @@ use toolgate::{
 
 /// Runs an agent, and returns its answer and everything its model has read by then.
 async fn work(session: &Session, model: MockCompletionModel) -> (String, String) {
-    let tools = for_rig(session.arm_tools(&RunOptions::new()).expect("armed")).expect("named");
+    let armed = session.arm_tools(RunOptions::new()).await.expect("armed");
+    let tools = for_rig(armed.tools()).expect("named");
     let agent = AgentBuilder::new(model.clone())
         .dynamic_tools(tools)
         .build();
@@ -77,9 +78,8 @@ async fn every_call_of_the_agent_passes_the_gate_and_leaves_a_receipt() {
 #[tokio::test]
 async fn an_agent_is_armed_only_with_the_tools_that_are_allowed() {
     let session = shop::session().await.expect("opens");
-    let tools = session
-        .arm_tools(&RunOptions::new().allow(["look_up"]))
-        .expect("armed");
+    let options = RunOptions::new().allow(["look_up"]);
+    let tools = session.arm_tools(options).await.expect("armed").tools();
     let names: Vec<_> = tools
         .iter()
         .map(|tool| tool.spec().name.to_string())

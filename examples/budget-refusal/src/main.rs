@@ -6,13 +6,10 @@
 
 use serde_json::json;
 use toolgate::{
-    budget::{
-        BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, Payer, PriceTable, Prices,
-    },
+    budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Payer, PriceTable, Prices},
     event::{BusDelivery, SessionEvent},
     model::{ModelName, ScriptLine, ScriptedModel, Usage},
     prelude::*,
-    store::{MemoryStore, StoreHandle},
 };
 
 /// One dollar in billionths, the unit of budgets.
@@ -39,10 +36,7 @@ fn scripted_model(name: &str) -> ScriptedModel {
         .named(ModelName::new("acme", name))
 }
 
-async fn budgeted_session(
-    store: &StoreHandle,
-    name: &str,
-) -> Result<Session, Box<dyn std::error::Error>> {
+fn open_gate() -> Result<Gate, Box<dyn std::error::Error>> {
     let project = BudgetRule::new(
         "website",
         BudgetScope::Project,
@@ -57,21 +51,19 @@ async fn budgeted_session(
         BudgetUnit::Requests,
         100,
     );
-    let store = store.clone();
     let payer = Payer {
         user: Some("ann".into()),
         project: Some("website".into()),
         ..Payer::default()
     };
-    let builder = Session::builder(scripted_model(name), Registry::new())
-        .max_tokens(500)
-        .prices(own_prices()?)
-        .payer(payer);
-    let builder = builder.budgets(Budgets::new([project, person]));
-    Ok(builder
-        .dispatcher(move |dispatcher| dispatcher.store_handle(store))
-        .build()
-        .await?)
+    let gate = Gate::builder().in_memory()?.payer(payer);
+    let gate = gate.budget(project).budget(person);
+    Ok(gate.prices(own_prices()?).build()?)
+}
+
+async fn open_session(gate: &Gate, model: &str) -> toolgate::Result<Session> {
+    let builder = gate.session_builder(scripted_model(model))?;
+    Ok(builder.max_tokens(500).build().await?)
 }
 
 fn print_alert(event: &Event) {
@@ -89,10 +81,10 @@ fn print_alert(event: &Event) {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let store = StoreHandle::new(MemoryStore::new());
+    let gate = open_gate()?;
     for run in 1..=4 {
-        // A new session each time, as if in another process: the spending is in the store.
-        let session = budgeted_session(&store, "large").await?;
+        // A new session each time: the spending is in the store, and other processes see it, too.
+        let session = open_session(&gate, "large").await?;
         let mut events = session.bus().subscribe();
         let report = session.run("Write the page.").await?;
         println!("run {run}: {}, cost {}", report.end, report.cost);
@@ -116,10 +108,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     println!("a model without a known price:");
-    let report = budgeted_session(&store, "unheard-of")
-        .await?
-        .run("Write the page.")
-        .await?;
+    let session = open_session(&gate, "unheard-of").await?;
+    let report = session.run("Write the page.").await?;
     let cause = report
         .error
         .as_ref()

@@ -4,13 +4,12 @@
 //!
 //! Run it with `cargo run --release -p captain`. The stack is in `captain.toml`; the "model" is the list of calls.
 
+use serde_json::json;
 use toolgate::{
-    Config, Resources, View,
     approval::ApprovalRequest,
-    default_stack,
-    layers::{HandoffRecord, HandoffSink, MemoryReceipts, Receipt, SharedRedactor, explain, lint},
+    layers::{HandoffRecord, HandoffSink, MemoryReceipts, Receipt, lint},
     prelude::*,
-    session::{Dispatcher, TurnRequest},
+    session::TurnRequest,
     stack::ToolRequest,
 };
 
@@ -38,7 +37,7 @@ async fn relieve_watch(
     /// The agent that takes over.
     officer: String,
 ) -> serde_json::Value {
-    serde_json::json!({ "handoff": {
+    json!({ "handoff": {
         "target": officer, "task": "keep the course until dawn", "policy_override": { "allowed_tools": ["search_log"] },
     } })
 }
@@ -114,56 +113,33 @@ fn print_receipt(receipt: &Receipt) {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let registry = Registry::new();
-    registry.register(search_log)?;
-    registry.register(set_course)?;
-    registry.register(relieve_watch)?;
-    registry.register(page_crew)?;
-
-    // Callbacks cannot be written in a file, so they are passed as parts.
-    let handoff = |record: &HandoffRecord, _: &Call| {
+    // Callbacks cannot be written in a file, so they are passed as resources.
+    let handoff = HandoffSink::new(|record: &HandoffRecord, _: &Call| {
         println!("handed over to {:?}: {:?}", record.target, record.task)
-    };
-    let parts = Resources::new().with(HandoffSink::new(handoff));
-    let config = Config::parse_with_catalog(
-        "captain.toml",
-        include_str!("../captain.toml"),
-        Config::default().catalog().clone(),
-    )?;
-    let layers = default_stack(&config, &parts)?;
-    for finding in lint(&layers, config.stack().turn_deadline.map(|span| span.get())) {
+    });
+    let gate = Gate::builder()
+        .in_memory()?
+        .config_file(concat!(env!("CARGO_MANIFEST_DIR"), "/captain.toml"))
+        .resource(handoff)
+        .approver(Owner)
+        .max_concurrent(1)
+        .tool(search_log)
+        .tool(set_course)
+        .tool(relieve_watch)
+        .tool(page_crew)
+        .build()?;
+    let deadline = gate.configuration().stack().turn_deadline;
+    for finding in lint(&gate.stack().any_layers(), deadline.map(|span| span.get())) {
         println!("warning: {finding}");
     }
-    let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
-    let view = View::for_stack(&registry, &stack)?;
 
-    let redactor = parts.get::<SharedRedactor>().ok_or("the stack redacts")?;
-    let builder = Dispatcher::builder(stack)
-        .approver(Owner)
-        .redactor(redactor)
-        .max_concurrent(1);
-    let dispatcher = builder.build().await?;
-
-    let request = ToolRequest::from_text(
-        "",
-        "set_course",
-        r#"{"degrees":90,"reason":"to see what would happen"}"#,
-    );
     println!("explanation of a change of course:");
-    println!(
-        "{}\n",
-        explain(
-            dispatcher.stack(),
-            dispatcher.rehearse_call(&view, &request)
-        )
-        .await
-    );
+    let arguments = json!({ "degrees": 90, "reason": "to see what would happen" });
+    println!("{}\n", gate.explain("set_course", arguments).await?);
 
-    let report = dispatcher
-        .open_turn(TurnRequest::new(view, scripted_calls()))
-        .await?
-        .run()
-        .await?;
+    let turn = TurnRequest::new(gate.view()?, scripted_calls());
+    let dispatcher = gate.dispatcher(None).await?;
+    let report = dispatcher.open_turn(turn).await?.run().await?;
 
     println!("\nresults for the model:");
     for result in &report.results {
@@ -174,7 +150,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     println!("\nreceipts:");
-    parts
+    gate.resources()
         .get_or_default::<MemoryReceipts>()
         .receipts()
         .iter()

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
-use toolgate::prelude::*;
 use toolgate::{
-    Band, View,
-    approval::{ApprovalRequest, Verdict},
+    approval::ApprovalRequest,
     event::{BusDelivery, ToolEvent},
-    session::{Dispatcher, TurnRequest},
-    stack::{Matcher, Progress, ToolRequest, observe},
+    prelude::*,
+    session::TurnRequest,
+    stack::{Progress, ToolRequest, observe},
+    tool::Context,
 };
 
 /// Counts the words of a text.
@@ -63,17 +63,6 @@ impl Approver for Ann {
             request.arguments.as_json()
         );
         Some(Decision::approve("ann"))
-    }
-}
-
-/// Asks for approval before anything is written. (`toolgate-layers` has a complete one: `Approval`.)
-async fn ask_before_writing(call: Call, next: Next) -> Outcome {
-    match next.decision_on(&call).map(|decision| &decision.verdict) {
-        Some(Verdict::Deny { reason }) => Outcome::denied(reason.as_deref()),
-        Some(Verdict::Approve | Verdict::ApproveWithEdits { .. }) => next.run(call).await,
-        None => Outcome::await_decision(
-            ApprovalRequest::for_call(&call).with_reason("this call writes."),
-        ),
     }
 }
 
@@ -132,28 +121,22 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         ),
     ];
 
-    let registry = Registry::new();
-    registry.register(count_words)?;
-    registry.register(add_up)?;
-    registry.register(write_note)?;
-
-    let writes = Matcher::annotation(Annotations::may_write);
-    let stack = Stack::over(registry.clone())
-        .layer(observe(|call: &Call, outcome: &Outcome| {
-            let status = outcome
-                .status()
-                .map_or("suspended".to_owned(), |status| status.to_string());
-            println!("        | {} left the stack: {status}", call.tool);
-        }))
-        .layer(
-            from_fn(ask_before_writing)
-                .named("ask_before_writing")
-                .in_band(Band::Decide)
-                .on(writes),
-        )
+    let print_status = observe(|call: &Call, outcome: &Outcome| {
+        let status = outcome
+            .status()
+            .map_or("suspended".to_owned(), |status| status.to_string());
+        println!("        | {} left the stack: {status}", call.tool);
+    });
+    // By default, tools that only read run at once, and all others need an approval.
+    let gate = Gate::builder()
+        .in_memory()?
+        .layer(print_status)
+        .approver(Ann)
+        .tool(count_words)
+        .tool(add_up)
+        .tool(write_note)
         .build()?;
-
-    let dispatcher = Dispatcher::builder(stack).approver(Ann).build().await?;
+    let dispatcher = gate.dispatcher(None).await?;
     let screen = dispatcher.bus().attach(|delivery| match delivery {
         BusDelivery::Event(event) => print_event(&event),
         BusDelivery::Piece(_) => {}
@@ -161,7 +144,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     });
 
     let turn = dispatcher
-        .open_turn(TurnRequest::new(View::from_registry(&registry), calls).agent("main", "Main"))
+        .open_turn(TurnRequest::new(gate.view()?, calls).agent("main", "Main"))
         .await?;
     let report = turn.run().await?;
 

@@ -1,7 +1,7 @@
 //! An agent whose model is recorded once and replayed afterwards, with all secrets redacted.
 //!
 //! Run it with `cargo run --release -p record-and-replay`. It needs no key and no network: the
-//! recorded model is a script; use `model::open("openai:…")` instead to record a real one.
+//! recorded model is a script; use `gate::open_model("openai:…")` instead to record a real one.
 
 use std::{fs, sync::Arc};
 
@@ -16,29 +16,24 @@ use toolgate::{
 /// A value that must not be on the cassette.
 const SECRET: &str = "sk-live-0123456789abcdefghijklmnop";
 
-fn registry() -> Result<Registry, Box<dyn std::error::Error>> {
-    #[derive(serde::Deserialize, schemars::JsonSchema)]
-    struct City {
-        city: String,
-    }
-    let registry = Registry::new();
-    let weather = tool_fn(
-        "weather",
-        "Returns the weather in a city.",
-        async |input: City, _cx| {
-            Ok::<_, ToolError>(format!("{}: 21 degrees, light wind", input.city))
-        },
-    );
-    registry.register(weather.with_annotations(Annotations::read_only()))?;
-    Ok(registry)
+/// Returns the weather in a city.
+#[tool(read_only)]
+async fn weather(city: String) -> String {
+    format!("{city}: 21 degrees, light wind")
+}
+
+async fn open_session(model: impl Model) -> toolgate::Result<Session> {
+    let gate = Gate::in_memory()?.tool(weather)?;
+    let builder = gate.session_builder(model)?;
+    Ok(builder
+        .instructions("Answer in one sentence.")
+        .build()
+        .await?)
 }
 
 /// Runs the same input with a model, and returns the report and the number of calls.
-async fn run_question(model: impl Model) -> Result<(RunReport, usize), Box<dyn std::error::Error>> {
-    let session = Session::builder(model, registry()?)
-        .instructions("Answer in one sentence.")
-        .build()
-        .await?;
+async fn run_question(model: impl Model) -> toolgate::Result<(RunReport, usize)> {
+    let session = open_session(model).await?;
     let report = session
         .run(format!("What is the weather in Oslo? My key is {SECRET}."))
         .await?;
@@ -90,10 +85,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     assert_eq!((again.end, again.iterations), (first.end, first.iterations));
 
     println!("4. an input that was never recorded");
-    let session = Session::builder(replay()?, registry()?)
-        .instructions("Answer in one sentence.")
-        .build()
-        .await?;
+    let session = open_session(replay()?).await?;
     let other = session.run("What is the weather in Lima?").await?;
     let error = other.error.map(|error| match error {
         toolgate::session::RunError::Model(error) => error.to_string(),

@@ -90,12 +90,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let recursive = RecursiveStrategy::builder(documents, PieceReader::new())
         .max_iterations(4)
         .build();
-    let registry = Registry::new();
-    recursive.install(&registry)?;
-    let session = Session::builder(Coordinator::new(), registry)
-        .strategy(recursive)
-        .build()
-        .await?;
+    let gate = Gate::in_memory()?.install(|registry| recursive.install(registry))?;
+    let builder = gate.session_builder(Coordinator::new())?;
+    let session = builder.strategy(recursive).build().await?;
 
     let progress = ProgressManager::new();
     let toasts = ToastManager::new();

@@ -1,55 +1,28 @@
-//! `--approve`, `--allow` and `--deny`, as rules of the policy layer.
+//! `--allow` and `--deny`, as rules of the policy layer.
 
-use serde_json::{Value, json};
-use toolgate::Config;
+use toolgate::layers::{PolicyEffect, PolicyRule};
 
-use crate::{CliError, assembly::gate::GateArgs, env::settings::ApproveMode};
+use crate::{CliError, GateArgs};
 
-/// Applies the options of the command line to the configuration. They only add rules: those of the
-/// file stay, and deny still beats ask, which beats allow.
-pub(crate) fn apply_gate_args(
-    config: Config,
-    approve: ApproveMode,
-    args: &GateArgs,
-) -> Result<Config, CliError> {
-    let mut more = Vec::new();
-    if approve == ApproveMode::AutoEdit {
-        more.push(json!({ "name": "--approve auto-edit", "effect": "allow", "side_effect": "workspace_write" }));
+/// Parses the rules of `--allow` and `--deny`. They add to those of the file: deny still beats ask,
+/// which beats allow.
+pub(crate) fn parse_rules(args: &GateArgs) -> Result<Vec<PolicyRule>, CliError> {
+    let mut rules = Vec::new();
+    for call in &args.allow {
+        rules.push(parse_rule("--allow", PolicyEffect::Allow, call)?);
     }
-    for (effect, calls) in [("allow", &args.allow), ("deny", &args.deny)] {
-        for call in calls {
-            more.push(parse_rule(effect, call)?);
-        }
+    for call in &args.deny {
+        rules.push(parse_rule("--deny", PolicyEffect::Deny, call)?);
     }
-    // The options become variables, so that they pass the same checks as every other source of
-    // configuration.
-    let mut variables = Vec::new();
-    if approve == ApproveMode::Ask {
-        variables.push((
-            "TOOLGATE_LAYERS__POLICY__DEFAULT".to_owned(),
-            "ask".to_owned(),
-        ));
-    }
-    if !more.is_empty() {
-        let mut rules = match config.value_at(&["layers", "policy", "rules"])? {
-            Some(Value::Array(rules)) => rules,
-            _ => Vec::new(),
-        };
-        rules.extend(more);
-        variables.push((
-            "TOOLGATE_LAYERS__POLICY__RULES".to_owned(),
-            to_inline_toml(&Value::Array(rules))?,
-        ));
-    }
-    Ok(config.with_environment(variables)?)
+    Ok(rules)
 }
 
 /// Parses a rule from `tool` or `tool(pattern)`. The pattern is a command for the shell, a host for
 /// fetching, and a path for every other tool.
-fn parse_rule(effect: &str, call: &str) -> Result<Value, CliError> {
+fn parse_rule(option: &str, effect: PolicyEffect, call: &str) -> Result<PolicyRule, CliError> {
     let misread = |problem: &str| {
-        CliError::usage(format!("--{effect} {call}: {problem}")).with_hint(format!(
-            "write --{effect} read_file, or --{effect} 'run_shell(cargo test)'"
+        CliError::usage(format!("{option} {call}: {problem}")).with_hint(format!(
+            "write {option} read_file, or {option} 'run_shell(cargo test)'"
         ))
     };
     let (tool, pattern) = match call.split_once('(') {
@@ -67,81 +40,50 @@ fn parse_rule(effect: &str, call: &str) -> Result<Value, CliError> {
     if tool.is_empty() {
         return Err(misread("it names no tool"));
     }
-    let mut rule = json!({ "name": format!("--{effect} {call}"), "effect": effect, "tool": tool });
-    if let Some(pattern) = pattern {
-        let about = match tool {
-            "run_shell" => "command",
-            "fetch_url" => "domain",
-            _ => "path",
-        };
-        rule[about] = pattern.into();
+    let mut rule = PolicyRule {
+        name: Some(format!("{option} {call}")),
+        tool: Some([tool].into()),
+        ..PolicyRule::new(effect)
+    };
+    let pattern = pattern.map(|pattern| [pattern].into());
+    match tool {
+        "run_shell" => rule.command = pattern,
+        "fetch_url" => rule.domain = pattern,
+        _ => rule.path = pattern,
     }
     Ok(rule)
-}
-
-/// Formats JSON as one line of TOML.
-fn to_inline_toml(value: &Value) -> Result<String, CliError> {
-    let value = toml::Value::try_from(value).map_err(|error| CliError::usage(error.to_string()))?;
-    Ok(value.to_string())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config_with(
-        text: &str,
-        approve: ApproveMode,
-        allow: &[&str],
-        deny: &[&str],
-    ) -> Result<Config, CliError> {
-        let config =
-            Config::parse_with_catalog("t.toml", text, crate::env::settings::cli_catalog())
-                .expect("valid");
+    fn parsed(allow: &[&str], deny: &[&str]) -> Result<Vec<PolicyRule>, CliError> {
         let strings = |calls: &[&str]| calls.iter().map(|call| (*call).to_owned()).collect();
-        apply_gate_args(
-            config,
-            approve,
-            &GateArgs {
-                approve: None,
-                allow: strings(allow),
-                deny: strings(deny),
-            },
-        )
+        parse_rules(&GateArgs {
+            approve: None,
+            allow: strings(allow),
+            deny: strings(deny),
+        })
     }
 
     #[test]
-    fn rules_of_the_command_line_are_added_to_those_of_the_file() {
-        let file = "[layers.policy]\nrules = [{ effect = 'deny', command = ['git push'] }]";
-        let config = config_with(
-            file,
-            ApproveMode::AutoRead,
-            &["run_shell(cargo test)"],
+    fn a_pattern_is_about_what_the_tool_names() {
+        let rules = parsed(
+            &["run_shell(cargo test)", "write_file(src/**)"],
             &["fetch_url"],
         )
         .expect("valid");
-        let rules = config
-            .value_at(&["layers", "policy", "rules"])
-            .expect("reads")
-            .expect("there");
-        assert_eq!(
-            rules[0],
-            json!({ "effect": "deny", "command": ["git push"] })
-        );
-        assert_eq!(
-            (&rules[1]["tool"], &rules[1]["command"]),
-            (&json!("run_shell"), &json!("cargo test"))
-        );
-        assert_eq!(
-            (&rules[2]["effect"], &rules[2]["tool"]),
-            (&json!("deny"), &json!("fetch_url"))
-        );
+        assert_eq!(rules[0].command, Some(["cargo test"].into()));
+        assert_eq!(rules[1].path, Some(["src/**"].into()));
+        assert_eq!(rules[2].effect, PolicyEffect::Deny);
+        assert_eq!(rules[2].tool, Some(["fetch_url"].into()));
     }
 
     #[test]
     fn a_malformed_rule_is_rejected() {
         for call in ["run_shell(cargo", "", "(x)"] {
-            let error = config_with("", ApproveMode::Ask, &[call], &[]).expect_err("misread");
+            let error = parsed(&[call], &[]).expect_err("misread");
             assert_eq!(error.exit_status(), crate::Exit::Usage, "{call}");
         }
     }

@@ -2,14 +2,13 @@
 
 use clap::Args;
 use toolgate::{
-    Session,
-    budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets},
-    model::ModelName,
-    session::SessionBuilder,
+    Gate, Session,
+    budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit},
+    session::{Gated, SessionBuilder},
     value::SessionId,
 };
 
-use crate::{CliError, CliGate, GateArgs};
+use crate::{CliError, GateArgs, INSTRUCTIONS};
 
 /// The model and the limits of a session.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,23 +34,17 @@ pub struct SessionArgs {
 }
 
 impl SessionArgs {
-    /// Parses the name of the model, if one was given.
-    pub fn model_name(&self) -> Result<Option<ModelName>, CliError> {
-        self.model
-            .as_deref()
-            .map(crate::assembly::model::parse_model_name)
-            .transpose()
-    }
-
     /// Returns the builder of a session with these options: a new session, or the one that is
     /// named.
     pub fn session_builder(
         &self,
-        gate: &CliGate,
+        gate: &Gate,
         session: Option<SessionId>,
-    ) -> Result<SessionBuilder, CliError> {
-        let model = gate.open_model(self.model_name()?.as_ref())?;
-        let mut builder = gate.session_builder(model, session)?;
+    ) -> Result<SessionBuilder<Gated>, CliError> {
+        let mut builder = session_with_model(gate, self.model.as_deref())?;
+        if let Some(session) = session {
+            builder = builder.session(session);
+        }
         if let Some(rounds) = self.max_iterations {
             builder = builder.max_iterations(rounds);
         }
@@ -63,10 +56,7 @@ impl SessionArgs {
                 BudgetUnit::Usd,
                 limit,
             );
-            // `budgets` replaces all rules, so those of the configuration are passed along.
-            builder = builder.budgets(Budgets::new(
-                gate.config.budgets().rules().iter().cloned().chain([run]),
-            ));
+            builder = builder.budget(run);
         }
         Ok(builder)
     }
@@ -78,11 +68,30 @@ impl SessionArgs {
     /// Fails if the model or the session cannot be opened.
     pub async fn open_session(
         &self,
-        gate: &CliGate,
+        gate: &Gate,
         session: Option<SessionId>,
     ) -> Result<Session, CliError> {
         Ok(self.session_builder(gate, session)?.build().await?)
     }
+}
+
+/// Returns the builder of a session with the model that is named, or the one of the configuration.
+pub(crate) fn session_with_model(
+    gate: &Gate,
+    named: Option<&str>,
+) -> Result<SessionBuilder<Gated>, CliError> {
+    let run = gate.run_section();
+    let name = named.or(run.model.as_deref()).ok_or_else(|| {
+        CliError::usage("no model is named").with_hint(
+            "add --model provider:name, or put `model = \"provider:name\"` under [run] in toolgate.toml; \
+             `toolgate demo` needs none",
+        )
+    })?;
+    let builder = gate.session_builder(name)?;
+    Ok(match run.instructions {
+        Some(_) => builder,
+        None => builder.instructions(INSTRUCTIONS),
+    })
 }
 
 /// Parses an amount of US dollars into billionths of a dollar.

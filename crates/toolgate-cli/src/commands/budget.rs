@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use toolgate::{
     budget::{AccountRow, BudgetRule, BudgetUnit, DollarsPerMillion, Price},
     event::Cost,
+    gate,
     model::ModelName,
     store::StoreHandle,
 };
 
 use crate::{
     CliError, CommandContext, Exit,
-    assembly::model,
-    env::{runtime, settings::RunSection, style, times},
+    env::{runtime, style, times},
     show::render::{StyledLine, TextTable},
 };
 
@@ -228,8 +228,8 @@ fn usage_bar(used: u64, limit: u64) -> StyledLine {
 }
 
 fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let section: RunSection = cx.load_config()?.section()?;
-    let prices = model::load_prices(&section)?;
+    let section: gate::RunSection = cx.load_config()?.section()?;
+    let prices = gate::load_prices(&section)?;
     let since = prices.as_of().map(str::to_owned);
     let mut table = TextTable::for_output().with_head([
         "model",
@@ -249,7 +249,7 @@ fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError
     };
     match &args.model {
         Some(text) => {
-            let name = model::parse_model_name(text)?;
+            let name = gate::parse_model_name(text)?;
             let price = prices.price_of(&name).ok_or_else(|| {
                 CliError::usage(format!("the price of {name} is unknown"))
                     .with_hint("`prices = \"FILE\"` under [run] in toolgate.toml adds prices; `toolgate budget prices` lists the known ones")

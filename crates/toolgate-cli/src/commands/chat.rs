@@ -1,10 +1,10 @@
 //! `toolgate chat`: a conversation with an agent in the terminal.
 
 use clap::Args;
-use toolgate::{View, value::SessionId};
+use toolgate::{Gate, value::SessionId};
 
 use crate::{
-    CliError, CliGate, CommandContext, Exit, SessionArgs,
+    CliError, CommandContext, Exit, SessionArgs,
     env::ids,
     show::tui::{self, ChatOpening, ChatSetup},
 };
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
 }
 
 async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let gate = CliGate::open(cx, &args.talk.gate).await?;
+    let gate = args.talk.gate.open_gate(cx).await?;
     let session = find_resumed_session(args, &gate, cx).await?;
     let taken_up = session.is_some();
     let session = args
@@ -60,10 +60,10 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
         .unwrap_or_default();
     let setup = ChatSetup {
         session: session.id(),
-        me: gate.me.clone(),
+        me: cx.current_user(),
         project: cx.paths.workspace.display().to_string(),
         model,
-        tools: View::for_stack(&gate.registry, &gate.stack)?,
+        tools: gate.view()?,
     };
     let message = args.message.join(" ");
     let opening = match (message.trim().is_empty(), taken_up) {
@@ -73,7 +73,7 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     };
     let id = session.id();
     // Before the first message, so that `--resume` finds the session even after a crash.
-    ids::store_workspace(&gate.store, &cx.paths.workspace, id).await?;
+    ids::store_workspace(gate.store(), &cx.paths.workspace, id).await?;
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
     cx.out.print_note(format!(
         "The conversation is saved. `toolgate chat --resume {}` continues it.",
@@ -85,20 +85,20 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
 /// Finds the session to resume, if one is named.
 async fn find_resumed_session(
     args: &ChatArgs,
-    gate: &CliGate,
+    gate: &Gate,
     cx: &CommandContext,
 ) -> Result<Option<SessionId>, CliError> {
     match args.resume.as_deref() {
         None => Ok(None),
         Some("") => {
-            let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
+            let last = ids::last_session(gate.store(), &cx.paths.workspace).await?;
             let none = || {
                 CliError::usage("there is no session in this directory yet")
                     .with_hint("`toolgate chat` starts one")
             };
             last.map(Some).ok_or_else(none)
         }
-        Some(named) => ids::find_session_in(&gate.store, named, &cx.paths.workspace)
+        Some(named) => ids::find_session_in(gate.store(), named, &cx.paths.workspace)
             .await
             .map(Some),
     }

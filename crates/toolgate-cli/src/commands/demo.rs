@@ -11,12 +11,18 @@ use std::{
 use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
-use toolgate::{session::RunInput, value::SessionId};
+use toolgate::{
+    gate::{ApproveMode, CONFIG_NAME},
+    session::RunInput,
+    value::SessionId,
+};
 
 use super::run::{DisplayedRun, open_displayed_session};
 use crate::{
-    CliError, CliGate, CommandContext, Exit, GateArgs, demo,
-    env::{paths::CONFIG_NAME, runtime, settings::ApproveMode, style},
+    CliError, CommandContext, Exit, GateArgs,
+    assembly::session_args::session_with_model,
+    demo,
+    env::{runtime, style},
     show::live::StopSignals,
 };
 
@@ -99,43 +105,37 @@ fn create_project_dir() -> Result<TempDir, CliError> {
 async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Result<Exit, CliError> {
     let mut stops = StopSignals::listen()?;
     let approve = args.yes.then_some(ApproveMode::Yes);
-    let mut gate = CliGate::open(
-        cx,
-        &GateArgs {
-            approve,
-            ..GateArgs::default()
-        },
-    )
-    .await?;
+    let args = GateArgs {
+        approve,
+        ..GateArgs::default()
+    };
+    let builder = args.gate_builder(cx)?;
+    let builder = match part {
+        // Added last to the innermost band: nothing but the tool runs before it.
+        DemoPart::Doomed(_) => builder.layer(demo::KillerLayer),
+        DemoPart::Whole | DemoPart::Rest(_) => builder,
+    };
+    let gate = builder.open().await?;
     let (session, input) = match part {
         DemoPart::Whole => (None, Some(RunInput::from(demo::TASK))),
         DemoPart::Doomed(session) => (Some(session), Some(RunInput::from(demo::TASK))),
         DemoPart::Rest(session) => (Some(session), None),
     };
-    if let DemoPart::Doomed(_) = part {
-        // Last in the list is innermost: nothing but the tool runs before it.
-        let layers = gate
-            .stack
-            .any_layers()
-            .into_iter()
-            .chain([demo::killer_layer()])
-            .collect();
-        gate.stack = gate
-            .stack
-            .with_layers(layers, Some(gate.registry.clone()))
-            .build()?;
-    } else if !cx.out.is_json() {
+    if !matches!(part, DemoPart::Doomed(_)) && !cx.out.is_json() {
         cx.out.print_note(format!(
             "{} {}",
             style::dim("project"),
             cx.paths.workspace.display()
         ))?;
     }
-    let builder = gate.session_builder(gate.open_model(None)?, session)?;
+    let mut builder = session_with_model(&gate, None)?;
+    if let Some(session) = session {
+        builder = builder.session(session);
+    }
     let session = open_displayed_session(cx, &gate, builder).await?;
     if let (DemoPart::Rest(id), true) = (part, cx.out.is_json()) {
         // The events of the killed process are part of the stream.
-        for event in gate.store.events(id, 0, usize::MAX).await? {
+        for event in gate.store().events(id, 0, usize::MAX).await? {
             cx.out.print_json(&*event)?;
         }
     }
@@ -186,7 +186,7 @@ fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, C
     child
         .arg("--db")
         .arg(&cx.paths.db)
-        .env("TOOLGATE_HOME", &cx.paths.home);
+        .env("TOOLGATE_HOME", cx.paths.home.path());
     if cx.out.is_json() {
         // The next process prints the whole log.
         child

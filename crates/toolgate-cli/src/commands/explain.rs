@@ -1,20 +1,18 @@
 //! `toolgate explain`: what the gate would do with a call, and why, without executing it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use toolgate::{
-    Status, View,
-    layers::{CallVerdict, ExplainedLayer, Explanation, explain},
-    session::Dispatcher,
-    stack::{CallEnv, CallSeed, NoProbe, ToolRequest},
-    value::SystemClock,
+    Status,
+    gate::ApproveMode,
+    layers::{CallVerdict, ExplainedLayer, Explanation},
 };
 
 use crate::{
-    CallArgs, CliError, CliGate, CommandContext, Exit, GateArgs,
-    env::{runtime, settings::ApproveMode, style},
+    CallArgs, CliError, CommandContext, Exit, GateArgs,
+    env::{runtime, style},
     show::render::{StyledLine, TextTable},
 };
 
@@ -41,18 +39,16 @@ pub struct ExplainArgs {
 /// Explains the call.
 pub(crate) fn run(args: &ExplainArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
-        let gate = CliGate::open(cx, &args.gate).await?;
-        let view = View::for_stack(&gate.registry, &gate.stack)?;
+        let gate = args.gate.open_gate(cx).await?;
+        let view = gate.view()?;
         let schema = view
             .get(&args.call.tool)
             .map(|shown| shown.spec.input.clone());
         let arguments = args.call.parse_arguments(schema.as_ref())?;
-        let request = ToolRequest::from_json("", &args.call.tool, arguments.clone());
-        let explanation =
-            explain(&gate.stack, build_rehearsal(&gate, &view, &request).await?).await;
+        let explanation = gate.explain(&args.call.tool, arguments.clone()).await?;
         let answer = ExplanationReport {
             explanation: &explanation,
-            approve: gate.approve,
+            approve: gate.approve_mode(),
         };
         if cx.out.is_json() {
             cx.out
@@ -61,26 +57,6 @@ pub(crate) fn run(args: &ExplainArgs, cx: &CommandContext) -> Result<Exit, CliEr
             answer.print(cx)?
         }
         Ok(answer.exit())
-    })
-}
-
-/// Builds the call as a session would make it, in a session that is not stored.
-async fn build_rehearsal(
-    gate: &CliGate,
-    view: &View,
-    request: &ToolRequest,
-) -> Result<CallSeed, CliError> {
-    // A dispatcher takes a lease in its store, so this one gets a store of its own. Layers still
-    // read the real store, where the rules and the budgets are.
-    let dispatcher = Dispatcher::builder(gate.stack.clone()).build().await?;
-    let env = CallEnv::new(
-        Arc::new(SystemClock::new()),
-        gate.store.clone(),
-        Arc::new(NoProbe),
-    );
-    Ok(CallSeed {
-        env,
-        ..dispatcher.rehearse_call(view, request)
     })
 }
 

@@ -4,13 +4,13 @@ use std::{path::PathBuf, time::Instant};
 
 use clap::Args;
 use toolgate::{
-    Session,
-    session::{RunInput, SessionBuilder},
+    Gate, Session,
+    session::{Gated, RunInput, SessionBuilder},
     value::SessionId,
 };
 
 use crate::{
-    CliError, CliGate, CommandContext, Exit, SessionArgs,
+    CliError, CommandContext, Exit, SessionArgs,
     assembly::input,
     env::{ids, runtime, style},
     show::{
@@ -75,7 +75,7 @@ async fn run_task(
     // Before the session opens: from here on Ctrl-C interrupts the run instead of killing the
     // process.
     let mut stops = StopSignals::listen()?;
-    let gate = CliGate::open(cx, &args.talk.gate).await?;
+    let gate = args.talk.gate.open_gate(cx).await?;
     let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
     let builder = args.talk.session_builder(&gate, named)?;
     let session = open_displayed_session(cx, &gate, builder).await?;
@@ -90,8 +90,8 @@ async fn run_task(
 /// Opens a session for the display that `cx` selects, and stores its workspace.
 pub(crate) async fn open_displayed_session(
     cx: &CommandContext,
-    gate: &CliGate,
-    mut builder: SessionBuilder,
+    gate: &Gate,
+    mut builder: SessionBuilder<Gated>,
 ) -> Result<Session, CliError> {
     // Only at a terminal can the user answer while the run waits; elsewhere it must end as
     // suspended.
@@ -100,7 +100,7 @@ pub(crate) async fn open_displayed_session(
     }
     let session = builder.build().await?;
     // Before the first message, so that `--resume` finds the session even after a crash.
-    ids::store_workspace(&gate.store, &cx.paths.workspace, session.id()).await?;
+    ids::store_workspace(gate.store(), &cx.paths.workspace, session.id()).await?;
     Ok(session)
 }
 
@@ -120,13 +120,13 @@ impl DisplayedRun {
     pub(crate) async fn run_to_end(
         self,
         cx: &CommandContext,
-        gate: &CliGate,
+        gate: &Gate,
         session: &Session,
         stops: &mut StopSignals,
     ) -> Result<Exit, CliError> {
         let how = DisplayMode::for_context(cx);
         let began = Instant::now();
-        let (screen, feed) = catch_up(session, &gate.store).await?;
+        let (screen, feed) = catch_up(session, gate.store()).await?;
         let mut job = RunTask::start(session, feed, self.input);
         let watched = match how {
             DisplayMode::Json => {
@@ -193,12 +193,12 @@ impl DisplayMode {
 async fn find_resumed_session(
     resume: Option<&str>,
     cx: &CommandContext,
-    gate: &CliGate,
+    gate: &Gate,
 ) -> Result<Option<SessionId>, CliError> {
     match resume {
         None => Ok(None),
         Some(LAST_SESSION) => {
-            let last = ids::last_session(&gate.store, &cx.paths.workspace).await?;
+            let last = ids::last_session(gate.store(), &cx.paths.workspace).await?;
             let none = || {
                 CliError::usage("there is no session of this directory yet")
                     .with_hint("start one with `toolgate run \"…\"`; `toolgate sessions list --all` lists all sessions")
@@ -206,7 +206,7 @@ async fn find_resumed_session(
             last.map(Some).ok_or_else(none)
         }
         Some(named) => {
-            let found = ids::find_session_in(&gate.store, named, &cx.paths.workspace).await;
+            let found = ids::find_session_in(gate.store(), named, &cx.paths.workspace).await;
             found.map(Some).map_err(|error| {
                 // `--resume "fix it"` takes the task for the id of a session.
                 if named.contains(' ') {
@@ -237,7 +237,7 @@ fn print_json_report(
 /// Prints the summary for people.
 async fn print_summary(
     cx: &CommandContext,
-    gate: &CliGate,
+    gate: &Gate,
     ended: &FollowEnd,
     ending: &RunEnding,
     screen: &SessionScreen,

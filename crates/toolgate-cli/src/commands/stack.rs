@@ -3,13 +3,12 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 use toolgate::{
-    Band,
+    Band, Gate,
     layers::{self, StackLine, lint},
 };
 
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
-    assembly::preview::GatePreview,
     env::style,
     show::render::{StyledLine, TextTable},
 };
@@ -60,20 +59,16 @@ pub struct StackLintArgs {}
 
 /// Shows or checks the stack.
 pub(crate) fn run(args: &StackArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let preview = GatePreview::open(cx, &GateArgs::default())?;
+    let preview = GateArgs::default().open_preview(cx)?;
     match &args.command {
         StackCommand::Show(args) => show_stack(args, cx, &preview),
         StackCommand::Lint(StackLintArgs {}) => lint_stack(cx, &preview),
     }
 }
 
-fn show_stack(
-    args: &StackShowArgs,
-    cx: &CommandContext,
-    preview: &GatePreview,
-) -> Result<Exit, CliError> {
-    let catalog = preview.config.catalog();
-    let stack = preview.stack.any_layers();
+fn show_stack(args: &StackShowArgs, cx: &CommandContext, preview: &Gate) -> Result<Exit, CliError> {
+    let catalog = preview.configuration().catalog();
+    let stack = &preview.stack().any_layers();
     let mut table =
         TextTable::for_output().with_head(["BAND", "LAYER", "WHAT IT DOES, AND WHY IT IS HERE"]);
     for StackLine {
@@ -82,7 +77,7 @@ fn show_stack(
         summary,
         why,
         ..
-    } in layers::describe(&stack, catalog)
+    } in layers::describe(stack, catalog)
     {
         if cx.out.is_json() {
             cx.out.print_json(
@@ -134,14 +129,14 @@ fn band_label(band: Band) -> StyledLine {
     }
 }
 
-fn lint_stack(cx: &CommandContext, preview: &GatePreview) -> Result<Exit, CliError> {
+fn lint_stack(cx: &CommandContext, preview: &Gate) -> Result<Exit, CliError> {
     let deadline = preview
-        .config
+        .configuration()
         .stack()
         .turn_deadline
         .map(layers::HumanDuration::get);
-    let findings = lint(&preview.stack.any_layers(), deadline);
-    let warnings = preview.stack.warnings();
+    let findings = lint(&preview.stack().any_layers(), deadline);
+    let warnings = preview.stack().warnings();
     for finding in &findings {
         if cx.out.is_json() {
             cx.out.print_json(finding)?
@@ -161,7 +156,7 @@ fn lint_stack(cx: &CommandContext, preview: &GatePreview) -> Result<Exit, CliErr
     }
     match findings.len() + warnings.len() {
         0 => {
-            let layers = preview.stack.layers().count();
+            let layers = preview.stack().layers().count();
             cx.out.print_note(format_args!(
                 "{} {layers} layers in a good order",
                 style::good("fine:")

@@ -2,9 +2,7 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
-use toolgate::{Band, Call, Layer, Next, Outcome, stack::AnyLayer};
-
-use crate::env::paths::CONFIG_NAME;
+use toolgate::{Band, Call, Layer, Next, Outcome, gate::CONFIG_NAME};
 
 /// The task of the demo.
 pub(crate) const TASK: &str = "The tests of this project fail. Find out why and fix it.";
@@ -67,15 +65,10 @@ pub(crate) fn new_secret() -> String {
     format!("sk_live_{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Returns a layer that kills the process (SIGKILL) after the edit and before its outcome is
-/// recorded.
-pub(crate) fn killer_layer() -> AnyLayer {
-    AnyLayer::new(Killer)
-}
+/// A layer that kills the process (SIGKILL) after the edit and before its outcome is recorded.
+pub(crate) struct KillerLayer;
 
-struct Killer;
-
-impl Layer for Killer {
+impl Layer for KillerLayer {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let fatal = call.tool.as_str() == FATAL_TOOL && !call.is_rehearsal();
         let outcome = next.run(call).await;
@@ -96,13 +89,17 @@ impl Layer for Killer {
 
 #[cfg(test)]
 mod tests {
-    use toolgate::{RunEnd, Status};
+    use toolgate::{
+        RunEnd, Status,
+        gate::{ApproveMode, StateDir},
+    };
 
     use super::*;
     use crate::{
-        CliGate, CommandContext, CommandOutput, GateArgs,
+        CommandContext, CommandOutput, GateArgs,
         args::ColorMode,
-        env::{paths::CliPaths, settings::ApproveMode},
+        assembly::session_args::session_with_model,
+        env::paths::CliPaths,
         show::screen::{CallState, SessionScreen},
     };
 
@@ -117,7 +114,7 @@ mod tests {
         let config = Some(project.join("toolgate.toml"));
         let paths = CliPaths {
             workspace: project.clone(),
-            home: dir.path().join("home"),
+            home: StateDir::new(dir.path().join("home")).expect("absolute"),
             named: config,
             user: None,
             user_config: None,
@@ -131,16 +128,14 @@ mod tests {
             approve: Some(approve),
             ..GateArgs::default()
         };
-        let gate = CliGate::open(&cx, &args).await.expect("opens");
-        let session = gate
-            .session_builder(gate.open_model(None).expect("a valid script"), None)
-            .expect("set up");
+        let gate = args.open_gate(&cx).await.expect("opens");
+        let session = session_with_model(&gate, None).expect("a valid script");
         let session = session.build().await.expect("opens");
         let report = session.run(TASK).await.expect("runs");
         assert_eq!(report.end, RunEnd::Completed, "{report:?}");
         let mut screen = SessionScreen::new();
         for event in gate
-            .store
+            .store()
             .events(session.id(), 0, 1000)
             .await
             .expect("reads")
@@ -153,7 +148,7 @@ mod tests {
         };
         let said = format!(
             "{:?}",
-            gate.store
+            gate.store()
                 .messages(session.id(), u64::MAX, 100)
                 .await
                 .expect("reads")

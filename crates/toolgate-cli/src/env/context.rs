@@ -1,16 +1,14 @@
 //! The context of a command: global options, paths, and access to configuration, store and keys.
 
-use toolgate::{Config, approval::KeyFile, store::StoreHandle, value::Principal};
-
-use crate::{
-    CliError, CommandOutput,
-    args::GlobalArgs,
-    env::{
-        config_file::ConfigFile,
-        paths::{CONFIG_NAME, CliPaths},
-        settings,
-    },
+use toolgate::{
+    Config, Gate, GateBuilder,
+    approval::KeyFile,
+    gate::{CONFIG_NAME, gate_catalog},
+    store::StoreHandle,
+    value::Principal,
 };
+
+use crate::{CliError, CommandOutput, args::GlobalArgs, env::paths::CliPaths};
 
 /// The context that every command receives.
 #[derive(Debug, Clone)]
@@ -33,23 +31,31 @@ impl CommandContext {
     /// Loads the configuration in effect: the one that was named, that of the project if it is
     /// trusted, that of the user, or none; environment variables override it.
     pub fn load_config(&self) -> Result<Config, CliError> {
-        let config = match ConfigFile::find(&self.paths) {
-            Some((owner, path)) => {
-                let file = ConfigFile::read(owner, path)?;
+        let config = match self.paths.read_config()? {
+            Some(file) => {
                 // Before it is parsed: nothing in an untrusted file may have an effect.
                 file.require_trust(&self.paths.home)?;
                 file.parse_config()?
             }
-            None => Config::parse_with_catalog(CONFIG_NAME, "", settings::cli_catalog())?,
+            None => Config::parse_with_catalog(CONFIG_NAME, "", gate_catalog())?,
         };
         Ok(config.with_process_environment()?)
+    }
+
+    /// Returns the builder of a gate for the workspace and the user, with the built-in tools.
+    pub fn gate_builder(&self) -> GateBuilder {
+        Gate::builder()
+            .state_dir(self.paths.home.clone())
+            .workspace(&self.paths.workspace)
+            .builtin_tools()
+            .user(self.current_user())
     }
 
     /// Opens the store, and creates it if there is none.
     pub async fn open_store(&self) -> Result<StoreHandle, CliError> {
         // The default database is in the home directory, which may not exist yet.
         if self.paths.db.starts_with("sqlite:") {
-            self.paths.create_home()?;
+            self.paths.home.create()?;
         }
         let opened = toolgate::store::open_store(&self.paths.db).await;
         opened.map_err(|error| {
@@ -62,8 +68,7 @@ impl CommandContext {
 
     /// Loads the keys that sign approvals, and creates them if there are none.
     pub fn load_keys(&self) -> Result<KeyFile, CliError> {
-        self.paths.create_home()?;
-        Ok(KeyFile::load_or_create(self.paths.home.join("keys"))?)
+        Ok(self.paths.home.load_keys()?)
     }
 
     /// Returns the name of the user for the record, from the environment.

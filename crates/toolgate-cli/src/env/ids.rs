@@ -305,8 +305,8 @@ mod tests {
     async fn run_session(store: &StoreHandle) -> SessionId {
         let model = ScriptedModel::from_toml("[[reply]]\ntext = 'hello'").expect("a scenario");
         let kept = store.clone();
-        let builder = Session::builder(model, Registry::new())
-            .dispatcher(|builder| builder.store_handle(kept));
+        let builder =
+            Session::ungated(model, Registry::new()).dispatcher(|builder| builder.store(kept));
         let session = builder.build().await.expect("builds");
         session.run("hello").await.expect("runs");
         session.id()

@@ -1,13 +1,10 @@
 //! The surroundings of a command: directories, configuration files, output and time.
 
-pub(crate) mod config_file;
 pub(crate) mod confirm;
 pub(crate) mod context;
 pub mod ids;
 pub(crate) mod output;
 pub mod paths;
 pub(crate) mod runtime;
-pub mod settings;
 pub(crate) mod style;
 pub(crate) mod times;
-pub(crate) mod trust;

@@ -163,8 +163,8 @@ mod tests {
             .expect("a scenario");
         let kept = store.clone();
         let heard = bus.clone();
-        let builder = Session::builder(model, Registry::new())
-            .dispatcher(move |builder| builder.store_handle(kept).bus(heard));
+        let builder = Session::ungated(model, Registry::new())
+            .dispatcher(move |builder| builder.store(kept).bus(heard));
         let session = builder.build().await.expect("builds");
         let mut feed = EventFeed::new(session.bus(), store.clone());
         for _ in 0..20 {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser;
 use toolgate::Config;
-use toolgate_cli::{Cli, env::settings};
+use toolgate_cli::Cli;
 
 fn guide_pages() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -93,7 +93,7 @@ fn every_configuration_in_the_guide_loads() {
             let read = Config::parse_with_catalog(
                 &page.display().to_string(),
                 &block,
-                settings::cli_catalog(),
+                toolgate::gate::gate_catalog(),
             );
             assert!(read.is_ok(), "{}\n{block}", read.expect_err("wrong"));
             seen += 1;

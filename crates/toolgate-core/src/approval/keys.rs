@@ -7,7 +7,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::LedgerKey;
+use crate::{LedgerKey, LedgerVerifier};
 
 /// The signing keys of a server. Cloning shares them.
 ///
@@ -85,6 +85,30 @@ impl Keyring {
     /// Returns the ids of all keys, the active one first.
     pub fn key_ids(&self) -> impl Iterator<Item = &KeyId> {
         self.0.iter().map(|key| &key.id)
+    }
+
+    /// Returns the key that signs ledger checkpoints, derived from the key that signs.
+    pub fn ledger_key(&self) -> LedgerKey {
+        self.signing_key().ledger_key()
+    }
+
+    /// Returns a verifier that accepts checkpoints signed with any of the keys.
+    pub fn ledger_verifier(&self) -> LedgerVerifier {
+        let trust = |verifier: LedgerVerifier, key: &SecretKey| {
+            let public = key.ledger_key().public_bytes();
+            verifier
+                .trusting(public)
+                .expect("a key that was derived from a secret is not weak")
+        };
+        self.0.iter().fold(LedgerVerifier::trusting_none(), trust)
+    }
+
+    /// Checks whether what this ring signs is valid for `verifier`.
+    pub fn signs_for(&self, verifier: &Self) -> bool {
+        const PROBE: &[u8] = b"toolgate keyring probe 1";
+        verifier
+            .verify(self.active_key_id(), PROBE, &self.sign(PROBE))
+            .is_ok()
     }
 
     pub(crate) fn sign(&self, message: &[u8]) -> Vec<u8> {

@@ -66,6 +66,14 @@ pub struct ApprovalRequest {
     /// The changes since an earlier approval that make another one necessary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<ApprovalChange>,
+    /// The digests of the requirements that an approval would meet
+    /// ([`ApprovalRequirement::digest`](crate::ApprovalRequirement::digest)).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<Digest>,
+    /// True if only a signed answer counts. The stored request has it; events do not show it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(skip)]
+    pub signed: bool,
 }
 
 /// A file as it was when approval was requested.
@@ -98,6 +106,8 @@ pub enum ApprovalChange {
     Tool,
     /// The policy's version changed.
     Policy,
+    /// A layer requires approval for a reason that the approver was not shown.
+    Requirement,
     /// A file differs from what was shown.
     File {
         /// The file's path.
@@ -118,6 +128,7 @@ impl ApprovalChange {
             Self::Arguments => "arguments_changed",
             Self::Tool => "tool_changed",
             Self::Policy => "policy_changed",
+            Self::Requirement => "requirement_added",
             Self::File { .. } => "file_changed",
             Self::Forged => "forged",
             Self::KeyGone => "key_gone",
@@ -147,7 +158,18 @@ impl ApprovalRequest {
             files: Vec::new(),
             quorum: None,
             changed: Vec::new(),
+            requirements: Vec::new(),
+            signed: false,
         }
+    }
+
+    /// Names the requirements on `call` that an approval of this request would meet.
+    pub fn naming_requirements(mut self, call: &Call) -> Self {
+        self.requirements = call
+            .unmet_requirements()
+            .map(crate::ApprovalRequirement::digest)
+            .collect();
+        self
     }
 
     /// Sets the reason approval is needed.
@@ -292,6 +314,9 @@ pub struct ApprovalAnswer {
     /// The other approvers, if a quorum was needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<Principal>,
+    /// The digests of the requirements that the request named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requirements: Vec<Digest>,
 }
 
 impl ApprovalAnswer {
@@ -309,7 +334,14 @@ impl ApprovalAnswer {
             decided_at: None,
             token: None,
             with: Vec::new(),
+            requirements: request.requirements.clone(),
         }
+    }
+
+    /// Checks whether the request named every requirement on the call that is not met.
+    pub fn covers_requirements(&self, call: &Call) -> bool {
+        call.unmet_requirements()
+            .all(|required| self.requirements.contains(&required.digest()))
     }
 
     /// Checks whether the decision denies the call.

@@ -347,7 +347,7 @@ impl ApprovalRequest {
             });
         // Values that may be nested deeply are included as digests, since `Json::from_shallow` trusts
         // its input.
-        let flat = serde_json::json!({
+        let mut flat = serde_json::json!({
             "approval_id": self.approval_id,
             "generation": self.generation,
             "asked_by": self.asked_by,
@@ -366,6 +366,10 @@ impl ApprovalRequest {
             "quorum": self.quorum,
             "changed": self.changed,
         });
+        // Only if there are any: a request of an earlier version keeps its digest.
+        if !self.requirements.is_empty() {
+            flat["requirements"] = serde_json::json!(self.requirements);
+        }
         Json::from_shallow(flat).digest()
     }
 }

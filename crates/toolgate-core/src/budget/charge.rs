@@ -78,10 +78,31 @@ impl FromStr for AccountKey {
 
 crate::value::text::serde_as_text!(AccountKey);
 
+impl AccountKey {
+    /// Returns the bytes of its text without writing the text.
+    fn text_bytes(&self) -> impl Iterator<Item = u8> {
+        [
+            self.scope.as_str(),
+            "/",
+            &*self.value,
+            "/",
+            self.unit.as_str(),
+            "/",
+            &*self.period,
+        ]
+        .into_iter()
+        .flat_map(str::bytes)
+    }
+}
+
 // In the order of their texts, because databases sort the text column.
 impl Ord for AccountKey {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.to_string().cmp(&other.to_string())
+        // Equality first: looking up one of a few accounts mostly compares equal ones.
+        if self == other {
+            return std::cmp::Ordering::Equal;
+        }
+        self.text_bytes().cmp(other.text_bytes())
     }
 }
 
@@ -246,30 +267,40 @@ impl AccountRow {
 impl Charge {
     /// Returns its accounts, each once and in order.
     pub fn accounts(&self) -> impl Iterator<Item = &AccountKey> {
-        let all: std::collections::BTreeSet<_> =
-            self.lines.iter().map(|line| &line.account).collect();
+        let mut all: Vec<&AccountKey> = self.lines.iter().map(|line| &line.account).collect();
+        all.sort_unstable();
+        all.dedup();
         all.into_iter()
     }
 
-    /// Reserves all amounts in `rows`.
+    /// Reserves all amounts in `rows`, or none.
     ///
     /// # Errors
     ///
-    /// [`StoreError::AccountShort`] with the account that has not enough left. Then some of `rows` are
-    /// already changed, and none of them may be stored.
+    /// [`StoreError::AccountShort`] with the account that has not enough left.
     pub fn reserve_in(&self, rows: &mut AccountRows) -> Result<(), StoreError> {
-        for line in &self.lines {
-            let row = row_mut(rows, &line.account);
-            let left = row.amount_left(line.limit.min(MAX_AMOUNT));
+        // First all checks: a charge that is rejected must not leave an account behind.
+        for (number, line) in self.lines.iter().enumerate() {
+            let earlier = self.lines[..number].iter();
+            let taken: u64 = earlier
+                .filter(|earlier| earlier.account == line.account)
+                .map(|earlier| earlier.amount)
+                .sum();
+            let limit = line.limit.min(MAX_AMOUNT);
+            let left = rows
+                .get(&line.account)
+                .map_or(limit, |row| row.amount_left(limit))
+                .saturating_sub(taken);
             if line.amount > left {
-                let account = line.account.clone();
                 return Err(StoreError::AccountShort {
-                    account,
+                    account: line.account.clone(),
                     wanted: line.amount,
                     left,
                 });
             }
-            row.reserved += line.amount;
+        }
+        for line in &self.lines {
+            row_mut(rows, &line.account).reserved += line.amount;
         }
         Ok(())
     }
@@ -279,9 +310,16 @@ impl Charge {
     pub fn settle_in(&self, rows: &mut AccountRows, actual: &[u64]) -> Vec<AccountMovement> {
         // By account and not by line: an alert compares before and after, and two lines of one
         // account would cross a threshold twice.
-        let before: Vec<_> = self
+        let mut moved: Vec<AccountMovement> = self
             .accounts()
-            .map(|account| row_mut(rows, account).clone())
+            .map(|account| {
+                let before = row_mut(rows, account).spent;
+                AccountMovement {
+                    account: account.clone(),
+                    before,
+                    after: before,
+                }
+            })
             .collect();
         for (number, line) in self.lines.iter().enumerate() {
             let row = row_mut(rows, &line.account);
@@ -291,29 +329,31 @@ impl Charge {
             row.reserved = row.reserved.saturating_sub(line.amount);
             row.spent = row.spent.saturating_add(cost).min(MAX_AMOUNT);
         }
-        let moved = before.into_iter().map(|old| {
-            let after = row_mut(rows, &old.account).spent;
-            AccountMovement {
-                account: old.account,
-                before: old.spent,
-                after,
-            }
-        });
-        moved.collect()
+        for movement in &mut moved {
+            movement.after = row_mut(rows, &movement.account).spent;
+        }
+        moved
     }
 
     /// Releases the reserved amounts.
     pub fn release_in(&self, rows: &mut AccountRows) {
-        for line in &self.lines {
-            let row = row_mut(rows, &line.account);
-            row.reserved = row.reserved.saturating_sub(line.amount);
-        }
+        release_lines(&self.lines, rows);
+    }
+}
+
+fn release_lines(lines: &[ChargeLine], rows: &mut AccountRows) {
+    for line in lines {
+        let row = row_mut(rows, &line.account);
+        row.reserved = row.reserved.saturating_sub(line.amount);
     }
 }
 
 fn row_mut<'a>(rows: &'a mut AccountRows, account: &AccountKey) -> &'a mut AccountRow {
-    rows.entry(account.clone())
-        .or_insert_with(|| AccountRow::empty(account.clone()))
+    // Searched twice, because an entry would need a copy of the name even if the row exists.
+    if !rows.contains_key(account) {
+        rows.insert(account.clone(), AccountRow::empty(account.clone()));
+    }
+    rows.get_mut(account).expect("inserted above")
 }
 
 #[cfg(test)]

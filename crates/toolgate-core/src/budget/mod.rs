@@ -7,7 +7,10 @@ pub(crate) mod charge;
 pub(crate) mod price;
 pub(crate) mod rule;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -150,7 +153,7 @@ pub enum BudgetError {
         budget: String,
     },
     /// The accounts could not be read, so nothing is spent.
-    #[error("the accounts could not be read")]
+    #[error("the accounts could not be read: {0}")]
     Store(#[from] StoreError),
 }
 
@@ -344,6 +347,11 @@ impl Expense {
     }
 }
 
+/// The payer in the global scope; shared, because every call may need it.
+static ALL_PAYERS: LazyLock<Arc<str>> = LazyLock::new(|| "all".into());
+/// The label of the period that never ends; shared for the same reason.
+static TOTAL_LABEL: LazyLock<Arc<str>> = LazyLock::new(|| "total".into());
+
 impl Payer {
     /// Returns the payer of what is done in a turn. The turn's principal takes precedence over the
     /// user of this payer.
@@ -363,7 +371,7 @@ impl Payer {
     /// Returns the payer in a scope, if it is known.
     pub fn payer_in(&self, scope: BudgetScope) -> Option<Arc<str>> {
         match scope {
-            BudgetScope::Global => Some("all".into()),
+            BudgetScope::Global => Some(ALL_PAYERS.clone()),
             BudgetScope::Org => self.org.clone(),
             BudgetScope::User => self.user.clone(),
             BudgetScope::Project => self.project.clone(),
@@ -451,6 +459,14 @@ impl BudgetPeriod {
         };
         let time = jiff::Timestamp::from_microsecond(at.as_micros()).unwrap_or(edge);
         time.strftime(format).to_string()
+    }
+
+    /// Returns the label of the period as a part of an account's name.
+    pub(crate) fn account_label(self, at: Timestamp) -> Arc<str> {
+        match self {
+            Self::Total => TOTAL_LABEL.clone(),
+            Self::Day | Self::Month => self.label_at(at).into(),
+        }
     }
 
     /// Checks whether a label can be one of this period.

@@ -272,7 +272,7 @@ impl BudgetRule {
         if self.only.as_deref().is_some_and(|only| *only != *value) {
             return Ok(None);
         }
-        let period = self.period.label_at(at).into();
+        let period = self.period.account_label(at);
         Ok(Some(AccountKey {
             scope: self.scope,
             value,

@@ -239,6 +239,16 @@ pub trait Redactor: Send + Sync + 'static {
     ///
     /// As for [`Redactor::redact`].
     fn redact_text(&self, text: &str) -> Result<String, RedactionError>;
+
+    /// Returns how many bytes of `text` can be redacted and shown now, although more text follows.
+    ///
+    /// Text that arrives in pieces must not show a secret that is split over two of them. Whatever
+    /// follows, redacting the first part and the rest separately has to give the same as redacting
+    /// the whole. By default nothing can be shown before the text is complete.
+    fn safe_prefix(&self, text: &str) -> usize {
+        let _ = text;
+        0
+    }
 }
 
 /// An error for a value of which no copy may be shown.

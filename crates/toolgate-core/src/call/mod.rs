@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Admission, AgentId, Annotations, ApprovalAnswer, Arguments, CallEnv, CallId, IdempotencyKey,
-    Json, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
+    Json, Labels, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
     StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
     call::{extensions::CallExtensions, requirement::ApprovalRequirements},
 };
@@ -108,6 +108,9 @@ pub struct TurnInfo {
     /// The run of the session: the number of the message that began it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
+    /// The labels of the session and the run.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
 }
 
 impl TurnInfo {
@@ -123,6 +126,7 @@ impl TurnInfo {
             provider: None,
             principal: None,
             run: None,
+            labels: Labels::default(),
         }
     }
 }

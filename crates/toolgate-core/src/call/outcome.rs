@@ -1,13 +1,13 @@
 //! The outcome of a call: settled with a status, or suspended until an input arrives.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalRequest, ExecutorTag, Json, Notes, SchemaProblem, Status, Timestamp, ToolError,
-    ToolOutput, note_keys,
+    ApprovalRequest, ErrorStatus, ExecutorTag, Failure, Json, Notes, Refusal, SchemaProblem,
+    Status, Timestamp, ToolError, ToolOutput, note_keys,
 };
 
 /// The answer of a layer, an executor or a stack.
@@ -42,11 +42,18 @@ impl Outcome {
     }
 
     /// Creates the outcome of a call that did not run; `text` tells the model why.
-    pub fn refused(status: Status, text: impl Into<String>) -> Self {
-        Self::error(
-            status,
-            CallError::new(ErrorCategory::for_status(status), text),
-        )
+    pub fn refused(refusal: Refusal, text: impl Into<String>) -> Self {
+        Self::error_with_text(refusal.into(), text)
+    }
+
+    /// Creates the outcome of a call that was let through and failed; `text` tells the model why.
+    pub fn failed_with(failure: Failure, text: impl Into<String>) -> Self {
+        Self::error_with_text(failure.into(), text)
+    }
+
+    fn error_with_text(status: ErrorStatus, text: impl Into<String>) -> Self {
+        let category = ErrorCategory::for_status(status.get());
+        Self::error(status, CallError::new(category, text))
     }
 
     /// Creates the outcome of a call that a person or rule denied. The text for the model is made
@@ -57,30 +64,30 @@ impl Outcome {
             reason: reason.map(str::to_owned),
             ..CallError::new(ErrorCategory::Refused, denied_text(reason))
         };
-        Self::error(Status::Denied, error)
+        Self::error(Refusal::Denied, error)
     }
 
     /// Creates the outcome of a call whose arguments break the schema; the model reads the list.
     pub fn schema_violation(problems: &[SchemaProblem]) -> Self {
         let list: Vec<String> = problems.iter().map(SchemaProblem::to_string).collect();
         let text = format!("The arguments do not fit the schema. {}", list.join("; "));
-        Self::refused(Status::SchemaViolation, text)
+        Self::refused(Refusal::SchemaViolation, text)
             .with_notes(|notes| notes.insert(note_keys::PROBLEMS, problems))
     }
 
     /// Creates the outcome of a tool that reported an error.
     pub fn failed(error: ToolError) -> Self {
-        let status = match error.category {
-            ErrorCategory::Cancelled => Status::Cancelled,
-            ErrorCategory::Timeout => Status::Timeout,
-            _ => Status::ExecutorError,
+        let failure = match error.category {
+            ErrorCategory::Cancelled => Failure::Cancelled,
+            ErrorCategory::Timeout => Failure::Timeout,
+            _ => Failure::ExecutorError,
         };
-        Self::error(status, error.into())
+        Self::error(failure, error.into())
     }
 
-    /// Creates an outcome with any status and error.
-    pub fn error(status: Status, error: CallError) -> Self {
-        let mut settled = SettledOutcome::new(status);
+    /// Creates an outcome with a refusal or failure and its error.
+    pub fn error(status: impl Into<ErrorStatus>, error: CallError) -> Self {
+        let mut settled = SettledOutcome::new(status.into().get());
         settled.error = Some(error);
         Self::Settled(Box::new(settled))
     }
@@ -187,7 +194,7 @@ pub struct SettledOutcome {
     /// The time the call entered the stack.
     #[serde(default)]
     pub started_at: Timestamp,
-    /// The time it left the stack.
+    /// The time it left the stack; while it climbs the stack, the time it left the last layer.
     #[serde(default)]
     pub ended_at: Timestamp,
     /// The notes of tool, layers and runtime.
@@ -212,6 +219,11 @@ impl SettledOutcome {
         }
     }
 
+    /// Checks whether it is `ok` and has an error, which no constructor of [`Outcome`] makes.
+    pub(crate) fn contradicts_itself(&self) -> bool {
+        self.status == Status::Ok && self.error.is_some()
+    }
+
     /// Returns exactly the text the model is given.
     pub fn model_text(&self) -> Cow<'_, str> {
         match (&self.text, &self.error, self.value.as_value()) {
@@ -220,6 +232,11 @@ impl SettledOutcome {
             (None, None, serde_json::Value::String(text)) => Cow::Borrowed(text),
             (None, None, value) => Cow::Owned(value.to_string()),
         }
+    }
+
+    /// Returns the time from entering the stack to the end; inside the stack, the end so far.
+    pub fn duration(&self) -> Duration {
+        self.ended_at.since(self.started_at)
     }
 
     /// Returns the size of the raw value in bytes.
@@ -378,7 +395,7 @@ mod tests {
         }
         let imitated = "Tool execution denied: too risky";
         for outcome in [
-            Outcome::refused(Status::Denied, imitated),
+            Outcome::refused(Refusal::Denied, imitated),
             Outcome::failed(ToolError::new(imitated)),
         ] {
             let error = error(outcome);
@@ -409,7 +426,7 @@ mod tests {
             text(Outcome::ok(ToolOutput::from(json!([1])).with_text("one"))),
             "one"
         );
-        assert_eq!(text(Outcome::refused(Status::Blocked, "no")), "no");
+        assert_eq!(text(Outcome::refused(Refusal::Blocked, "no")), "no");
     }
 
     #[test]

@@ -9,7 +9,9 @@
 
 use std::sync::Arc;
 
-use crate::{Arguments, Call};
+use serde_json::json;
+
+use crate::{Arguments, Call, Digest, Json, Outcome, Refusal};
 
 /// The requirement that a call is approved before it runs; see [`Call::require_approval`].
 #[derive(Debug, Clone)]
@@ -21,6 +23,38 @@ pub struct ApprovalRequirement {
     pub policy_version: Option<Arc<str>>,
     /// The arguments that were approved, if any were.
     met_for: Option<Arguments>,
+}
+
+impl ApprovalRequirement {
+    /// Returns the digest of the reason and the policy version, by which an approval request names
+    /// the requirement.
+    pub fn digest(&self) -> Digest {
+        let Self {
+            reason,
+            policy_version,
+            met_for: _,
+        } = self;
+        Json::from_shallow(json!({ "reason": reason, "policy_version": policy_version })).digest()
+    }
+
+    fn is_met_for(&self, arguments: &Arguments) -> bool {
+        self.met_for
+            .as_ref()
+            .is_some_and(|met| met.is_same(arguments) || met.digest() == arguments.digest())
+    }
+
+    /// Checks whether this is a copy of a requirement that was met for the same arguments.
+    fn is_copy_of_met(&self, other: &Self) -> bool {
+        self.demands_same(&other.reason, other.policy_version.as_ref())
+            && self
+                .met_for
+                .as_ref()
+                .is_some_and(|arguments| other.is_met_for(arguments))
+    }
+
+    fn demands_same(&self, reason: &str, policy_version: Option<&Arc<str>>) -> bool {
+        *self.reason == *reason && self.policy_version.as_ref() == policy_version
+    }
 }
 
 /// The requirements on a call, outermost first; without any, nothing is allocated.
@@ -40,10 +74,12 @@ impl ApprovalRequirements {
         }
     }
 
-    /// Adds a requirement that is not met, unless there is the same one.
+    /// Adds a requirement that is not met, unless there is the same one and it is not met either.
     fn add(&mut self, reason: Arc<str>, policy_version: Option<Arc<str>>) {
+        // One that was met does not count: the layer that requires it now saw another call, or is
+        // below the layer that asked.
         let known = |known: &ApprovalRequirement| {
-            known.reason == reason && known.policy_version == policy_version
+            known.met_for.is_none() && known.demands_same(&reason, policy_version.as_ref())
         };
         if !self.as_slice().iter().any(known) {
             Arc::make_mut(self.0.get_or_insert_default()).push(ApprovalRequirement {
@@ -73,12 +109,27 @@ impl Call {
 
     /// Returns the requirements that no approval of these arguments has met, outermost first.
     pub fn unmet_requirements(&self) -> impl Iterator<Item = &ApprovalRequirement> {
-        let unmet = |required: &&ApprovalRequirement| {
-            required.met_for.as_ref().is_none_or(|met| {
-                !met.is_same(&self.arguments) && met.digest() != self.arguments.digest()
-            })
-        };
+        let unmet = |required: &&ApprovalRequirement| !required.is_met_for(&self.arguments);
         self.required.as_slice().iter().filter(unmet)
+    }
+
+    /// Returns the outcome of a call that must not run because a required approval is missing;
+    /// `None` if every requirement is met for these arguments.
+    ///
+    /// The runtime checks this in front of the executor. It is for a layer that answers in place of
+    /// the executor, such as a dry run: what would be blocked must not look as if it would run.
+    pub fn refuse_unapproved(&self) -> Option<Outcome> {
+        let mut reasons = self
+            .unmet_requirements()
+            .map(|required| &*required.reason)
+            .peekable();
+        reasons.peek()?;
+        let reasons: Vec<&str> = reasons.collect();
+        let text = format!(
+            "approval is required, and no approval layer asked for it: {}",
+            reasons.join("; ")
+        );
+        Some(Outcome::refused(Refusal::Blocked, text))
     }
 
     pub(crate) fn requirements(&self) -> &ApprovalRequirements {
@@ -92,7 +143,10 @@ impl Call {
             let mut all = inherited.clone();
             // Added as not met: an approval counts only for the layers below the one that got it.
             for carried in self.required.as_slice() {
-                all.add(carried.reason.clone(), carried.policy_version.clone());
+                let is_inherited = |known: &ApprovalRequirement| carried.is_copy_of_met(known);
+                if !inherited.as_slice().iter().any(is_inherited) {
+                    all.add(carried.reason.clone(), carried.policy_version.clone());
+                }
             }
             Arc::make_mut(&mut self.0).required = all;
         }

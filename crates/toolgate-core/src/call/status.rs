@@ -157,6 +157,127 @@ impl Status {
     }
 }
 
+/// The ways in which a layer or the runtime refuses a call: it does not run, or its result is
+/// withheld. See [`Outcome::refused`](crate::Outcome::refused).
+///
+/// `ok` is not among them, so a refusal cannot look like a success:
+///
+/// ```compile_fail
+/// use toolgate_core::{Outcome, Status};
+/// let outcome = Outcome::refused(Status::Ok, "no");
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// No tool of that name is shown to this model.
+    ToolNotFound,
+    /// The arguments are not JSON, not an object, or break the schema.
+    SchemaViolation,
+    /// A person or rule denied the call.
+    Denied,
+    /// The approval request expired without a decision.
+    Expired,
+    /// Policy forbids the call.
+    Blocked,
+    /// The call is outside the stage's scope.
+    OutOfScope,
+    /// Too many calls.
+    RateLimited,
+    /// The call would cost more than is left.
+    BudgetExceeded,
+    /// The model repeats itself.
+    LoopGuard,
+    /// The call was stopped before it had an effect.
+    Cancelled,
+    /// Redaction failed, so the result is withheld.
+    Redacted,
+    /// The call was a dry run.
+    DryRun,
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::ToolNotFound => Self::ToolNotFound,
+            Refusal::SchemaViolation => Self::SchemaViolation,
+            Refusal::Denied => Self::Denied,
+            Refusal::Expired => Self::Expired,
+            Refusal::Blocked => Self::Blocked,
+            Refusal::OutOfScope => Self::OutOfScope,
+            Refusal::RateLimited => Self::RateLimited,
+            Refusal::BudgetExceeded => Self::BudgetExceeded,
+            Refusal::LoopGuard => Self::LoopGuard,
+            Refusal::Cancelled => Self::Cancelled,
+            Refusal::Redacted => Self::Redacted,
+            Refusal::DryRun => Self::DryRun,
+        }
+    }
+}
+
+/// The ways in which a call fails that was let through. See
+/// [`Outcome::failed_with`](crate::Outcome::failed_with).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The tool or its executor reported an error.
+    ExecutorError,
+    /// The call took too long and its work is known to have stopped.
+    Timeout,
+    /// The call was stopped before it had an effect.
+    Cancelled,
+    /// The call may or may not have had its effect.
+    OutcomeUnknown,
+    /// The tool panicked.
+    Exception,
+    /// A layer panicked or broke its contract.
+    LayerException,
+}
+
+impl From<Failure> for Status {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::ExecutorError => Self::ExecutorError,
+            Failure::Timeout => Self::Timeout,
+            Failure::Cancelled => Self::Cancelled,
+            Failure::OutcomeUnknown => Self::OutcomeUnknown,
+            Failure::Exception => Self::Exception,
+            Failure::LayerException => Self::LayerException,
+        }
+    }
+}
+
+/// The status of an outcome that has an error: a refusal or a failure, never `ok`.
+///
+/// ```compile_fail
+/// use toolgate_core::{CallError, ErrorCategory, Outcome, Status};
+/// let error = CallError::new(ErrorCategory::Internal, "failed");
+/// let outcome = Outcome::error(Status::Ok, error);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ErrorStatus(Status);
+
+impl ErrorStatus {
+    /// Returns the status of a word on the wire, unless it is `ok`.
+    pub fn from_status(status: Status) -> Option<Self> {
+        (status != Status::Ok).then_some(Self(status))
+    }
+
+    /// Returns the status.
+    pub const fn get(self) -> Status {
+        self.0
+    }
+}
+
+impl From<Refusal> for ErrorStatus {
+    fn from(refusal: Refusal) -> Self {
+        Self(refusal.into())
+    }
+}
+
+impl From<Failure> for ErrorStatus {
+    fn from(failure: Failure) -> Self {
+        Self(failure.into())
+    }
+}
+
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())

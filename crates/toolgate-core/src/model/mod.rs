@@ -1,6 +1,7 @@
 //! The trait that model providers implement, and its requests and replies.
 
 pub(crate) mod message;
+pub(crate) mod source;
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -110,7 +111,8 @@ pub struct ModelRequest {
 }
 
 /// The tools that the model may or must call.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
     /// The model decides.
     #[default]
@@ -124,7 +126,7 @@ pub enum ToolChoice {
 }
 
 /// The format of a final answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutputFormat {
     /// The format's name.
     pub name: String,

@@ -1,8 +1,8 @@
 //! Layers from functions: `from_fn`, `before`, `after` and others. All are ordinary layers.
 
-use std::{future::Future, marker::PhantomData};
+use std::{fmt, future::Future, marker::PhantomData, sync::Arc};
 
-use crate::{Band, Call, Layer, LayerName, Next, Outcome};
+use crate::{Band, Call, Layer, LayerName, Next, Outcome, Status, stack::descend::StartHook};
 
 /// Creates a layer from an async function.
 ///
@@ -105,17 +105,45 @@ macro_rules! sugar {
     };
 }
 
-sugar! {
-    /// Creates a layer that runs `f` before each call.
-    before, Before, Shape, (Call) -> Fut, future Fut;
-    |f, call, next| {
-        f(call.clone()).await;
+/// Creates a layer that runs `f` immediately before a call is executed, with the call as it runs.
+///
+/// It runs once per call, in front of the first attempt: not for a call that is rejected, cached or a
+/// dry run, not for a further attempt, and not again when the call resumes.
+pub fn before<F, Fut>(f: F) -> BeforeExecution
+where
+    F: Fn(Call) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = ()> + Send + 'static,
+{
+    BeforeExecution {
+        hook: Arc::new(move |call| Box::pin(f(call))),
+    }
+}
+
+/// The layer that [`before`] creates.
+#[derive(Clone)]
+pub struct BeforeExecution {
+    hook: StartHook,
+}
+
+impl Layer for BeforeExecution {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        next.on_start(self.hook.clone());
         next.run(call).await
+    }
+    fn name(&self) -> LayerName {
+        "before".into()
+    }
+}
+
+impl fmt::Debug for BeforeExecution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BeforeExecution").finish_non_exhaustive()
     }
 }
 
 sugar! {
-    /// Creates a layer that runs `f` after each call that settled as `ok`.
+    /// Creates a layer that runs `f` after each call that settled as `ok`. The outcome has its start
+    /// and its end so far.
     after, After, Shape, (Call, Outcome) -> Fut, future Fut;
     |f, call, next| {
         let outcome = next.run(call.clone()).await;
@@ -127,16 +155,27 @@ sugar! {
 }
 
 sugar! {
-    /// Creates a layer that runs `f` after each call that settled with another status. A suspended
-    /// call has not settled.
+    /// Creates a layer that runs `f` after each call that was executed and failed, once per call.
+    ///
+    /// It does not run for a call that was rejected, cached or a dry run, nor for an attempt that a
+    /// retry follows. A suspended call has not settled.
     on_error, OnError, Shape, (Call, Outcome) -> Fut, future Fut;
     |f, call, next| {
+        let trail = next.trail();
         let outcome = next.run(call.clone()).await;
-        if outcome.status().is_some() && !outcome.is_ok() {
+        if trail.attempts() > 0 && is_failed_execution(&outcome) {
             f(call, outcome.clone()).await;
         }
         outcome
     }
+}
+
+/// Checks whether an outcome says that a call failed, and not that it was kept from running.
+fn is_failed_execution(outcome: &Outcome) -> bool {
+    outcome.settled().is_some_and(|settled| {
+        let failed = settled.status != Status::Ok && settled.status != Status::DryRun;
+        failed && !settled.status.is_refusal() && !settled.cached
+    })
 }
 
 sugar! {

@@ -9,12 +9,14 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, LayerName, Next, Outcome,
-    Provenance, SettledOutcome, StartPermit, Status, StopReason, Timestamp, ToolName, Trail,
+    Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, Failure, LayerName, Next,
+    Outcome, Provenance, Refusal, SettledOutcome, StartPermit, StopReason, Timestamp, ToolName,
+    Trail,
     call::{CallOrigin, requirement::ApprovalRequirements},
     note_keys,
     stack::{
         StackPlan,
+        checks::PassViolation,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
         trail::{LayerVisit, NO_PARENT},
     },
@@ -35,13 +37,30 @@ pub(super) struct DescentState {
     pub(super) entries: Vec<LayerVisit>,
     pub(super) changes: Vec<Provenance>,
     pub(super) attempts: u32,
-    /// The arguments that deciding layers saw, without repeats.
-    pub(super) decided: Vec<Arguments>,
+    /// The passes through the deciding layers, oldest first.
+    pub(super) passes: Vec<DecidingPass>,
     /// The arguments that were last found to fit the tool's own schema.
     pub(super) valid: Option<Arguments>,
     /// The arguments that the executor was last given.
     pub(super) executed: Option<Arguments>,
+    /// What runs when the executor is first started, by the frame that asked for it.
+    start_hooks: Vec<(usize, StartHook)>,
 }
+
+/// One pass of the call from where deciding begins down to the executor. A layer above that runs
+/// `next` again, or twice at once, makes further passes.
+pub(super) struct DecidingPass {
+    /// The arguments that are decided on.
+    pub(super) arguments: Arguments,
+    /// True once the outermost layer of the pass has returned or was dropped.
+    pub(super) ended: bool,
+}
+
+/// The pass of a layer above the point where deciding begins: none.
+pub(crate) const NO_PASS: usize = usize::MAX;
+
+/// A function that runs immediately before the first attempt of a call.
+pub(crate) type StartHook = Arc<dyn Fn(Call) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Runs a call through a whole stack.
 // The first step down is made here, so that the future holds two pointers and not the whole call.
@@ -72,50 +91,60 @@ fn start_descent(
         .without_extensions()
         .inherit_requirements(&ApprovalRequirements::default());
     let run = Arc::new(CallDescent::new(plan, &call));
-    let below = run_quietly(|| descend_from(run.clone(), 0, NO_PARENT, call));
+    let top = StackPosition {
+        run: run.clone(),
+        at: 0,
+        parent: NO_PARENT,
+        pass: NO_PASS,
+        opens_pass: false,
+    };
+    let below = run_quietly(|| descend_from(top, call));
     (run, below)
 }
 
-/// Descends from frame `at`: skips layers that do not apply to the call and enters the first that
+/// Descends from a position: skips layers that do not apply to the call and enters the first that
 /// does, or the executor.
-pub(crate) fn descend_from(
-    run: Arc<CallDescent>,
-    mut at: usize,
-    parent: usize,
-    call: Call,
-) -> BoxFuture<'static, Outcome> {
-    // The number of the attempt that would start next: layers see it on the way down.
-    let attempt = run.lock_state().attempts + 1;
+pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'static, Outcome> {
+    let checked = place.run.lock_state().check_descent(place.pass, &call);
+    let attempt = match checked {
+        Ok(attempt) => attempt,
+        Err(violation) => {
+            let refusal = place.run.refuse_in_pass(violation, place.parent, &call);
+            return place.answer(refusal);
+        }
+    };
     let mut call = call.with_attempt(attempt);
     loop {
+        let run = &place.run;
         // A call that ended elsewhere visits the closing layers, then returns its own end: no
         // executor.
         if let Some(end) = call
             .closing_outcome()
-            .filter(|_| at == run.plan.frames.len())
+            .filter(|_| place.at == run.plan.frames.len())
         {
             let end = Outcome::from(SettledOutcome::clone(end));
-            run.observe_inner(parent, &end);
-            return Box::pin(std::future::ready(end));
+            return place.answer(end);
         }
-        if at == run.plan.seal_at {
+        if place.at == run.plan.seal_at {
             // On every descent: a shaping layer may retry with other arguments, which are decided
             // on anew.
-            call = run.begin_deciding(call);
+            call = match run.fill_host_values(run.apply_edits(call)) {
+                Ok(filled) => filled,
+                Err(blocked) => return place.answer(blocked),
+            };
+            let pass = run.begin_pass(&call);
+            place.opens_pass = pass.is_some();
+            place.pass = pass.unwrap_or(NO_PASS);
         }
-        let refusal = match run.check_band_edge(at, &call) {
+        let run = &place.run;
+        let refusal = match run.check_band_edge(place.at, &call) {
             Some(refusal) => refusal,
-            None => match run.plan.frames.get(at) {
-                None => return Box::pin(execute_call(run, parent, call)),
+            None => match run.plan.frames.get(place.at) {
+                None => return Box::pin(execute_call(place.run, place.parent, call)),
                 Some(frame) => match frame.wants_call(&call) {
-                    Ok(true) => {
-                        return frame
-                            .layer
-                            .clone()
-                            .enter_boxed(StackPosition { run, at, parent }, call);
-                    }
+                    Ok(true) => return frame.layer.clone().enter_boxed(place, call),
                     Ok(false) => {
-                        at += 1;
+                        place.at += 1;
                         continue;
                     }
                     // Fail closed: a layer that panicked here did not say that it may be skipped.
@@ -127,17 +156,28 @@ pub(crate) fn descend_from(
                 },
             },
         };
-        // No layer was entered, so nothing else completes the parent's note.
-        run.observe_inner(parent, &refusal);
-        return Box::pin(std::future::ready(refusal));
+        return place.answer(refusal);
     }
 }
 
-/// The position in the stack at which a layer is entered.
+/// A position in the stack, at which a call enters the next layer that applies to it.
 pub(crate) struct StackPosition {
-    run: Arc<CallDescent>,
-    at: usize,
-    parent: usize,
+    pub(super) run: Arc<CallDescent>,
+    /// The frame.
+    pub(super) at: usize,
+    /// The visit of the layer above, on the trail.
+    pub(super) parent: usize,
+    /// The pass through the deciding layers, or [`NO_PASS`].
+    pub(super) pass: usize,
+    /// True if the layer at this position is the outermost one of the pass.
+    pub(super) opens_pass: bool,
+}
+
+impl StackPosition {
+    /// Answers without entering a layer, so that nothing else completes the parent's note.
+    fn answer(&self, outcome: Outcome) -> BoxFuture<'static, Outcome> {
+        Box::pin(std::future::ready(self.run.hand_up(self.parent, outcome)))
+    }
 }
 
 /// Runs one layer on the call and records the visit.
@@ -149,17 +189,25 @@ pub(crate) async fn enter_layer<Fut>(
 where
     Fut: Future<Output = Outcome>,
 {
-    let StackPosition { run, at, parent } = place;
+    let StackPosition {
+        run,
+        at,
+        parent,
+        pass,
+        opens_pass,
+    } = place;
     let entry = run.begin_visit(at, parent, &call);
-    let mut pass = VisitGuard {
+    let mut visit = VisitGuard {
         run: &run,
         entry,
         over: false,
+        ends_pass: opens_pass.then_some(pass),
     };
     let next = Next {
         run: run.clone(),
         at: at + 1,
         entry,
+        pass,
         given: call.arguments.clone(),
         required: call.requirements().clone(),
     };
@@ -171,15 +219,16 @@ where
         }
     };
     // `leave_layer` completes the note from here on; the guard must not overwrite its end time.
-    pass.over = true;
+    visit.over = true;
     run.leave_layer(entry, parent, outcome)
 }
 
-/// Ends the note of a visit whose future was dropped.
+/// Ends the note of a visit whose future was dropped, and the pass that began with the visit.
 struct VisitGuard<'a> {
     run: &'a CallDescent,
     entry: usize,
     over: bool,
+    ends_pass: Option<usize>,
 }
 
 impl Drop for VisitGuard<'_> {
@@ -188,14 +237,16 @@ impl Drop for VisitGuard<'_> {
             let now = self.run.clock.now();
             self.run.lock_state().entries[self.entry].ended_at = now;
         }
+        if let Some(pass) = self.ends_pass {
+            self.run.lock_state().passes[pass].ended = true;
+        }
     }
 }
 
 /// Runs the last step: checks that this call may run, announces the start, and executes it.
 async fn execute_call(run: Arc<CallDescent>, parent: usize, call: Call) -> Outcome {
     let outcome = run_attempt(&run, call).await;
-    run.observe_inner(parent, &outcome);
-    outcome
+    run.hand_up(parent, outcome)
 }
 
 async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
@@ -204,7 +255,7 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     }
     // After the last check, so that a rehearsal reports the same rejections as a real call.
     if call.is_rehearsal() {
-        return Outcome::refused(Status::DryRun, "the call would run")
+        return Outcome::refused(Refusal::DryRun, "the call would run")
             .with_notes(|notes| notes.insert(note_keys::REHEARSAL, &true));
     }
     // Counted before the executor is asked, so that an external result finds its attempt; undone
@@ -244,11 +295,30 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     if call.cancel.is_cancelled() {
         // The attempt stays counted, because its start is in the log.
         return Outcome::refused(
-            Status::Cancelled,
+            Refusal::Cancelled,
             "the call was cancelled before it had an effect",
         );
     }
+    if let Some(failure) = run_start_hooks(run, &call).await {
+        return failure;
+    }
     crate::stack::execute::run_executor(run.plan.executor.clone(), call, outside).await
+}
+
+/// Runs what layers want to happen before the first attempt. Returns the outcome if it panicked.
+async fn run_start_hooks(run: &CallDescent, call: &Call) -> Option<Outcome> {
+    // Only once per call, whatever repeats it and however often it is resumed.
+    if call.attempt != 1 {
+        return None;
+    }
+    let hooks = std::mem::take(&mut run.lock_state().start_hooks);
+    for (frame, hook) in hooks {
+        if let Err(report) = contain_panic(async { hook(call.clone()).await }).await {
+            let layer = &run.plan.frames[frame].name;
+            return Some(layer_failure(layer, "it panicked", Some(report)));
+        }
+    }
+    None
 }
 
 impl CallDescent {
@@ -258,13 +328,14 @@ impl CallDescent {
             entries: Vec::with_capacity(plan.frames.len()),
             changes: Vec::new(),
             attempts: call.attempts_before(),
-            decided: Vec::new(),
+            passes: Vec::new(),
             // The view has checked these; if it shows the tool's own schema, that was the check.
             valid: call
                 .shown_tool()
                 .filter(|shown| shown.is_plain())
                 .map(|_| call.arguments.clone()),
             executed: None,
+            start_hooks: Vec::new(),
         };
         Self {
             plan,
@@ -292,6 +363,14 @@ impl CallDescent {
         }
     }
 
+    /// Runs `hook` before the first attempt; once, however often the layer of `frame` is entered.
+    pub(super) fn add_start_hook(&self, frame: usize, hook: StartHook) {
+        let hooks = &mut self.lock_state().start_hooks;
+        if !hooks.iter().any(|(known, _)| *known == frame) {
+            hooks.push((frame, hook));
+        }
+    }
+
     fn begin_attempt(&self, arguments: &Arguments) -> u32 {
         let mut state = self.lock_state();
         state.attempts += 1;
@@ -300,10 +379,21 @@ impl CallDescent {
     }
 }
 
+impl DescentState {
+    /// Checks that a call may be passed on in its pass. Returns the number of the attempt that would
+    /// start next, which layers see on the way down.
+    fn check_descent(&self, pass: usize, call: &Call) -> Result<u32, PassViolation> {
+        if let Some(pass) = self.passes.get(pass) {
+            pass.check_call(call)?;
+        }
+        Ok(self.attempts + 1)
+    }
+}
+
 pub(crate) fn panic_outcome(PanicReport(report): PanicReport) -> Outcome {
     let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly")
         .with_operator_detail(report);
-    Outcome::error(Status::Exception, error)
+    Outcome::error(Failure::Exception, error)
 }
 
 pub(super) fn layer_failure(layer: &LayerName, what: &str, report: Option<PanicReport>) -> Outcome {
@@ -311,7 +401,7 @@ pub(super) fn layer_failure(layer: &LayerName, what: &str, report: Option<PanicR
     // The model learns nothing about layers; the detail is for the operator.
     let error = CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
     Outcome::error(
-        Status::LayerException,
+        Failure::LayerException,
         error.with_operator_detail(format!("{layer}: {what}{detail}")),
     )
 }
@@ -320,7 +410,7 @@ impl From<StopReason> for Outcome {
     fn from(stop: StopReason) -> Self {
         match stop {
             StopReason::Interrupted => Self::refused(
-                Status::Cancelled,
+                Refusal::Cancelled,
                 "the call was cancelled before it started",
             ),
             StopReason::NotRecorded(detail) => {
@@ -328,7 +418,7 @@ impl From<StopReason> for Outcome {
                     ErrorCategory::Internal,
                     "the call was not run because it could not be recorded",
                 );
-                Self::error(Status::ExecutorError, error.with_operator_detail(detail))
+                Self::error(Failure::ExecutorError, error.with_operator_detail(detail))
             }
         }
     }

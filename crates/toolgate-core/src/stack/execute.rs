@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Call, CallError, ErrorCategory, Outcome, Status, StopActions, StopConfirmation, Suspension,
+    Call, CallError, ErrorCategory, Failure, Outcome, Status, StopActions, StopConfirmation,
+    Suspension,
     stack::{descend::panic_outcome, executor::DynExecutor, panic::contain_panic},
 };
 
@@ -35,6 +36,10 @@ pub(crate) async fn run_executor(
         }
     };
     if let Outcome::Settled(settled) = &mut outcome {
+        // The error is what the model should read, and nothing may count this as a success.
+        if settled.contradicts_itself() {
+            settled.status = Status::ExecutorError;
+        }
         settled.executor = settled.executor.take().or(tag);
     }
     outcome
@@ -113,7 +118,7 @@ fn check_suspension(outcome: Outcome, outside: bool) -> Outcome {
                     let error =
                         CallError::new(ErrorCategory::Internal, "the tool could not be run")
                             .with_operator_detail(detail);
-                    return Outcome::error(Status::ExecutorError, error);
+                    return Outcome::error(Failure::ExecutorError, error);
                 }
                 // Overwritten, so that an executor cannot ask in a layer's name.
                 Suspension::Decision(request) => request.asked_by = Some("executor".into()),

@@ -5,7 +5,7 @@ use std::{future::Future, sync::Arc};
 use futures::future::BoxFuture;
 use serde_json::json;
 
-use crate::{Arguments, Call, Json, Layer, Next, Outcome, Status, ToolName};
+use crate::{Arguments, Call, Json, Layer, Next, Outcome, Refusal, ToolName};
 
 /// Runs hooks by tool name or for every tool (`*`).
 ///
@@ -143,7 +143,7 @@ fn parse_decision(kept: &Json) -> Option<Result<Arguments, Outcome>> {
     } else {
         format!("aborted by hook: {reason}")
     };
-    Some(Err(Outcome::refused(Status::Blocked, text)))
+    Some(Err(Outcome::refused(Refusal::Blocked, text)))
 }
 
 impl Layer for Hooks {
@@ -171,7 +171,7 @@ impl Layer for Hooks {
                 // decided.
                 None => {
                     return Outcome::refused(
-                        Status::Blocked,
+                        Refusal::Blocked,
                         "the hooks of this call could not be recorded",
                     );
                 }

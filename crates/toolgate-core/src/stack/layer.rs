@@ -7,12 +7,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, Call, Decision, Json, LayerName, Matcher, Outcome, StoreError, ToolSpec,
-    Transform,
+    ApprovalAnswer, Call, Decision, Json, Keyring, LayerName, Matcher, Outcome, StoreError,
+    ToolSpec, Transform,
     call::requirement::ApprovalRequirements,
     stack::{
-        LayerFrame,
-        descend::{CallDescent, StackPosition},
+        LayerFrame, StackRank,
+        descend::{CallDescent, StackPosition, StartHook, descend_from},
     },
 };
 
@@ -24,7 +24,7 @@ use crate::{
 /// that must happen once is stored under the call's id ([`Next::perform_once`]).
 ///
 /// ```
-/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Status};
+/// use toolgate_core::{Band, Call, Layer, Next, Outcome, Refusal};
 ///
 /// /// Blocks calls while the office is closed.
 /// struct OfficeHours { open: bool }
@@ -32,7 +32,7 @@ use crate::{
 /// impl Layer for OfficeHours {
 ///     async fn handle(&self, call: Call, next: Next) -> Outcome {
 ///         if !self.open {
-///             return Outcome::refused(Status::Blocked, "the office is closed");
+///             return Outcome::refused(Refusal::Blocked, "the office is closed");
 ///         }
 ///         next.run(call).await
 ///     }
@@ -78,6 +78,12 @@ pub trait Layer: Send + Sync + 'static {
     /// Returns what a linter should know about the layer.
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::default()
+    }
+
+    /// Returns the keys with which the layer verifies approvals, if it accepts only signed ones.
+    /// The runtime has to sign with keys that it knows.
+    fn approval_keys(&self) -> Option<&Keyring> {
+        None
     }
 }
 
@@ -239,7 +245,12 @@ impl fmt::Display for Band {
     }
 }
 
-/// The rest of the stack below a layer. It can be stored, cloned, and run as often as needed.
+/// The rest of the stack below a layer. It can be cloned, and run as often as needed while the call
+/// is in the stack.
+///
+/// Where layers decide, it belongs to one pass of the call: from the first deciding layer down, every
+/// run has to have the arguments that this pass decides on, and none is possible once the pass has
+/// ended. A run that breaks this settles as `policy_blocked`.
 #[derive(Clone)]
 pub struct Next {
     pub(crate) run: Arc<CallDescent>,
@@ -247,6 +258,8 @@ pub struct Next {
     pub(crate) at: usize,
     /// The layer's own entry on the trail.
     pub(crate) entry: usize,
+    /// The pass through the deciding layers that the layer belongs to.
+    pub(crate) pass: usize,
     /// The arguments the layer was given, to see whether it changed them.
     pub(crate) given: crate::Arguments,
     /// The requirements that the layer was entered with and cannot remove.
@@ -276,7 +289,19 @@ impl Next {
     fn descend(self, call: Call) -> BoxFuture<'static, Outcome> {
         self.run
             .record_arguments(self.entry, &self.given, &call.arguments);
-        crate::stack::descend::descend_from(self.run, self.at, self.entry, call)
+        let below = StackPosition {
+            run: self.run,
+            at: self.at,
+            parent: self.entry,
+            pass: self.pass,
+            opens_pass: false,
+        };
+        descend_from(below, call)
+    }
+
+    /// Runs `hook` immediately before the first attempt of the call, if there is one.
+    pub(crate) fn on_start(&self, hook: StartHook) {
+        self.run.add_start_hook(self.at - 1, hook);
     }
 
     /// Checks whether a layer further in that wraps this call asks for approval.
@@ -380,6 +405,7 @@ pub(crate) trait DynLayer: Send + Sync {
     fn applies_to(&self, call: &Call) -> bool;
     fn transform(&self) -> Option<Arc<dyn Transform>>;
     fn capabilities(&self) -> LayerCapabilities;
+    fn approval_keys(&self) -> Option<&Keyring>;
 }
 
 impl<L: Layer> DynLayer for L {
@@ -415,6 +441,9 @@ impl<L: Layer> DynLayer for L {
     fn capabilities(&self) -> LayerCapabilities {
         Layer::capabilities(self)
     }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        Layer::approval_keys(self)
+    }
 }
 
 /// A layer of any type, for lists that are built at run time.
@@ -441,6 +470,11 @@ impl AnyLayer {
     pub fn capabilities(&self) -> LayerCapabilities {
         self.0.capabilities()
     }
+
+    /// Returns its place in the order of a stack.
+    pub fn stack_rank(&self) -> StackRank {
+        StackRank::new(self.band(), self.capabilities().asks)
+    }
 }
 
 impl Layer for AnyLayer {
@@ -464,6 +498,9 @@ impl Layer for AnyLayer {
     }
     fn capabilities(&self) -> LayerCapabilities {
         self.0.capabilities()
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.0.approval_keys()
     }
 }
 
@@ -550,6 +587,9 @@ impl<L: Layer> Layer for AdjustedLayer<L> {
     }
     fn capabilities(&self) -> LayerCapabilities {
         self.layer.capabilities()
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.layer.approval_keys()
     }
 }
 

@@ -75,6 +75,10 @@ pub(crate) struct LayerFrame {
 }
 
 impl LayerFrame {
+    fn rank(&self) -> StackRank {
+        StackRank::new(self.band, self.asks)
+    }
+
     /// Checks whether the layer wraps this call; an error if the layer panicked in that check.
     pub(crate) fn wants_call(&self, call: &Call) -> Result<bool, PanicReport> {
         // The other layers would decide on the call or act for it, and it has already ended.
@@ -126,14 +130,12 @@ impl Stack {
         }
     }
 
-    /// Starts a stack with these layers, and with the same executor unless another one is given.
-    /// Layers allowed out of band by name stay allowed.
-    pub fn with_layers(&self, layers: Vec<AnyLayer>, over: Option<impl Executor>) -> StackBuilder {
-        let executor = over.map_or_else(|| self.0.executor.clone(), |over| Arc::new(over));
+    /// Starts a stack with the same layers over another executor, for adding more. Layers allowed
+    /// out of band by name stay allowed. No layer can be left out.
+    pub fn extend_over(&self, executor: impl Executor) -> StackBuilder {
         StackBuilder {
-            layers,
-            allowed: self.0.allowed.clone(),
-            executor,
+            executor: Arc::new(executor),
+            ..self.extend()
         }
     }
 
@@ -206,8 +208,21 @@ impl StackBuilder {
         self
     }
 
-    /// Allows the layer of this name to stand outside its band. The order of bands is a security
-    /// property, so this needs a reason.
+    /// Adds a layer at its place: innermost in its band, but outside the layers that ask for
+    /// approval, so that no approval is requested for a call that is rejected afterwards.
+    pub fn place_layer(mut self, layer: AnyLayer) -> Self {
+        let rank = layer.stack_rank();
+        let at = self
+            .layers
+            .iter()
+            .position(|other| other.stack_rank() > rank)
+            .unwrap_or(self.layers.len());
+        self.layers.insert(at, layer);
+        self
+    }
+
+    /// Allows the layer of this name to stand outside its band, or an asking layer outside others
+    /// that decide. The order is a security property, so this needs a reason.
     pub fn allow_out_of_band(mut self, name: &str) -> Self {
         self.allowed.insert(name.into());
         self
@@ -217,7 +232,9 @@ impl StackBuilder {
     ///
     /// # Errors
     ///
-    /// [`StackError::OutOfBand`] if a layer encloses one of an earlier band and was not allowed to.
+    /// [`StackError::OutOfBand`] if a layer encloses one of an earlier band, and
+    /// [`StackError::AsksTooEarly`] if a layer that asks for approval encloses one that decides,
+    /// unless one of the two was allowed to.
     pub fn build(self) -> Result<Stack, StackError> {
         let mut frames: Vec<LayerFrame> = Vec::with_capacity(self.layers.len());
         for AnyLayer(layer) in self.layers {
@@ -286,6 +303,16 @@ pub enum StackError {
         /// The danger of this order.
         why: &'static str,
     },
+    /// A layer that asks for approval encloses another one that decides.
+    #[error(
+        "{asking} encloses {inner}: approval would be requested for calls that {inner} rejects afterwards"
+    )]
+    AsksTooEarly {
+        /// The layer that asks for approval.
+        asking: LayerName,
+        /// A deciding layer that has to be outside it.
+        inner: LayerName,
+    },
 }
 
 /// A property of a stack that is probably a mistake.
@@ -328,11 +355,34 @@ fn check_bands(frames: &[LayerFrame], allowed: &BTreeSet<LayerName>) -> Result<(
                     why: band_order_danger(outer.band, frame.band),
                 });
             }
+            Some(outer) if outer.rank() > frame.rank() => {
+                return Err(StackError::AsksTooEarly {
+                    asking: outer.name.clone(),
+                    inner: frame.name.clone(),
+                });
+            }
             // An allowed layer is skipped above, so it neither fails nor moves the boundary.
             _ => deepest = Some(frame),
         }
     }
     Ok(())
+}
+
+/// The place of a layer in the order of a stack, outermost first: its band and, among the layers that
+/// decide, those that ask for approval last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StackRank {
+    band: Band,
+    asks: bool,
+}
+
+impl StackRank {
+    pub(crate) fn new(band: Band, asks: bool) -> Self {
+        Self {
+            band,
+            asks: asks && band == Band::Decide,
+        }
+    }
 }
 
 /// Describes the danger when a layer of band `outer` encloses one of the earlier band `inner`.

@@ -13,7 +13,9 @@ use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 use tower_service::Service;
 
-use crate::{Band, Call, CallError, ErrorCategory, Layer, LayerName, Next, Outcome, Stack, Status};
+use crate::{
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerName, Next, Outcome, Stack,
+};
 
 /// A stack answers every call, so its error type has no values.
 impl Service<Call> for Stack {
@@ -79,7 +81,7 @@ impl<S> TowerLayer<S> {
         let on_error = |error: Box<dyn std::error::Error + Send + Sync>| {
             let text = CallError::new(ErrorCategory::Internal, "the call could not be handled");
             Outcome::error(
-                Status::ExecutorError,
+                Failure::ExecutorError,
                 text.with_operator_detail(error.to_string()),
             )
         };

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Arguments, Band, Call, ChangeSubject, Json, LayerName, LayerNote, LayerStatus, Notes, Outcome,
+    Arguments, Call, ChangeSubject, Json, LayerName, LayerNote, LayerStatus, Notes, Outcome,
     Provenance, SettledOutcome, Status, Suspension, Timestamp, UnsettledReason,
     stack::descend::{CallDescent, DescentState, layer_failure},
     value::diff::list_changes,
@@ -86,16 +86,6 @@ impl CallDescent {
         if let Some(parent) = state.entries.get_mut(parent) {
             parent.ran_next = true;
         }
-        // Every version of the arguments that a deciding layer saw has to be the one that runs.
-        let decides = self.plan.frames[frame].band == Band::Decide;
-        if decides
-            && !state
-                .decided
-                .last()
-                .is_some_and(|seen| seen.is_same(&call.arguments))
-        {
-            state.decided.push(call.arguments.clone());
-        }
         state.entries.push(LayerVisit {
             frame,
             attempt: call.attempt,
@@ -122,8 +112,14 @@ impl CallDescent {
         let inner = this.inner.take();
         let mut change = None;
         match &mut outcome {
+            Outcome::Settled(settled) if settled.contradicts_itself() => {
+                outcome = layer_failure(&frame.name, "it returned `ok` with an error", None);
+                this.status = LayerStatus::Settled(Status::LayerException);
+            }
             Outcome::Settled(settled) => {
                 this.status = LayerStatus::Settled(settled.status);
+                settled.started_at = self.started_at;
+                settled.ended_at = now;
                 if let Some(inner) = &inner {
                     // What a redacting layer removed from the notes stays removed; no other layer
                     // can lose a note.
@@ -160,11 +156,23 @@ impl CallDescent {
         outcome
     }
 
-    /// Records the outcome the `parent` layer receives from below, where no layer recorded it.
-    pub(super) fn observe_inner(&self, parent: usize, outcome: &Outcome) {
-        if parent != NO_PARENT {
-            self.lock_state().record_inner(parent, outcome);
+    /// Hands an outcome that no layer made to the `parent` layer, with its times.
+    pub(super) fn hand_up(&self, parent: usize, mut outcome: Outcome) -> Outcome {
+        if parent == NO_PARENT {
+            return outcome;
         }
+        if let Outcome::Settled(settled) = &mut outcome {
+            settled.started_at = self.started_at;
+            settled.ended_at = self.clock.now();
+        }
+        self.lock_state().record_inner(parent, &outcome);
+        outcome
+    }
+
+    /// Returns the name of the layer that a visit belongs to.
+    pub(super) fn layer_of_visit(&self, entry: usize) -> LayerName {
+        let frame = self.lock_state().entries[entry].frame;
+        self.plan.frames[frame].name.clone()
     }
 
     pub(super) fn record_arguments(&self, entry: usize, given: &Arguments, handed: &Arguments) {

@@ -112,6 +112,7 @@ impl ErasureNames {
 
     fn add_session(&mut self, session: SessionId) {
         self.starts.insert(format!("message/{session}/"));
+        self.starts.insert(format!("run/{session}/"));
         self.starts
             .extend(SESSION_PREFIXES.map(|word| other_record_name(&format!("{word}/{session}/"))));
     }
@@ -207,6 +208,7 @@ mod tests {
             RecordKey::Layer(CALL, "".into()),
             RecordKey::Layer(CALL, "receipts".into()),
             RecordKey::Message(SESSION, 12),
+            RecordKey::Run(SESSION, 12),
         ];
         for key in keys
             .into_iter()
@@ -229,6 +231,7 @@ mod tests {
             RecordKey::Outcome(STRANGER),
             RecordKey::Layer(STRANGER, "x".into()),
             RecordKey::Message(SessionId::new(TURN.uuid()), 0),
+            RecordKey::Run(SessionId::new(TURN.uuid()), 0),
         ];
         for key in keys
             .into_iter()

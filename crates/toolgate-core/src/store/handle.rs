@@ -44,6 +44,12 @@ impl StoreHandle {
     }
 }
 
+impl<S: Store> From<S> for StoreHandle {
+    fn from(store: S) -> Self {
+        Self::new(store)
+    }
+}
+
 impl fmt::Debug for StoreHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("StoreHandle")

@@ -67,6 +67,10 @@ pub enum MailboxItem {
         turn: TurnId,
         /// The call.
         call: CallId,
+        /// The attempt that it is the result of, counted from 1; 0 in an item that was stored
+        /// before this field existed.
+        #[serde(default)]
+        attempt: u32,
         /// The result.
         outcome: Arc<SettledOutcome>,
     },
@@ -88,4 +92,59 @@ pub enum MailboxItem {
         /// The reason.
         reason: String,
     },
+    /// An item that this version cannot read. A store returns it in place of the item, so that it
+    /// does not block those after it; it is never stored.
+    #[serde(skip)]
+    Unreadable {
+        /// The turn and the call that it names, if it names them.
+        about: Option<(TurnId, CallId)>,
+    },
+}
+
+impl MailboxItem {
+    /// Reads an item as it is stored.
+    pub fn from_stored(text: &str) -> Self {
+        serde_json::from_str(text).unwrap_or_else(|_| {
+            let named: Option<ItemSubject> = serde_json::from_str(text).ok();
+            Self::Unreadable {
+                about: named.map(|named| (named.turn, named.call)),
+            }
+        })
+    }
+}
+
+/// The part of an item that says what it is about.
+#[derive(Deserialize)]
+struct ItemSubject {
+    turn: TurnId,
+    call: CallId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn an_item_that_cannot_be_read_names_what_it_is_about_if_it_can() {
+        let turn = TurnId::new(Uuid::from_u128(1));
+        let call = CallId::new(Uuid::from_u128(2));
+        let newer = format!(r#"{{"post":"newer","turn":"{turn}","call":"{call}"}}"#);
+        let about = Some((turn, call));
+        assert_eq!(
+            MailboxItem::from_stored(&newer),
+            MailboxItem::Unreadable { about }
+        );
+        assert_eq!(
+            MailboxItem::from_stored("{"),
+            MailboxItem::Unreadable { about: None }
+        );
+        let item = MailboxItem::Answer {
+            turn,
+            call,
+            generation: 1,
+        };
+        let stored = serde_json::to_string(&item).expect("is JSON");
+        assert_eq!(MailboxItem::from_stored(&stored), item);
+    }
 }

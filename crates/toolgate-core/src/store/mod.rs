@@ -10,6 +10,7 @@ pub(crate) mod mailbox;
 pub(crate) mod memory;
 pub(crate) mod records;
 pub(crate) mod rows;
+pub(crate) mod run_record;
 
 use std::sync::Arc;
 
@@ -98,7 +99,7 @@ pub enum StoreError {
         left: u64,
     },
     /// Stored data cannot be read; another program changed it or it is damaged.
-    #[error("{what} in the store cannot be read")]
+    #[error("{what} in the store cannot be read: {source}")]
     Damaged {
         /// The name of the data.
         what: String,
@@ -107,6 +108,6 @@ pub enum StoreError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The store failed; `source()` has the cause.
-    #[error("the store did not complete the request")]
+    #[error("the store did not complete the request: {0}")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
 }

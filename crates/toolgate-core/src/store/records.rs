@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, ApprovalRequest, CallId, Digest, Json, MessageRecord, ProviderCall, SessionId,
-    SettledOutcome, StoreError, StoreHandle, ToolRequest, TurnId, TurnInfo,
+    ApprovalAnswer, ApprovalRequest, CallId, Digest, Json, MessageRecord, ProviderCall, RunRecord,
+    SessionId, SettledOutcome, StoreError, StoreHandle, ToolRequest, TurnId, TurnInfo,
 };
 
 /// Records that are written once and never changed, and bytes under their digest.
@@ -79,6 +79,8 @@ pub enum RecordKey {
     Layer(CallId, Arc<str>),
     /// A message of a session, numbered from 0 without gaps.
     Message(SessionId, u64),
+    /// The settings of a run, by the number of the message that begins it.
+    Run(SessionId, u64),
     /// Anything else.
     Other(Arc<str>),
 }
@@ -97,6 +99,7 @@ impl fmt::Display for RecordKey {
             Self::Layer(call, key) => write!(f, "layer/{call}/{key}"),
             // Padded, so that the names sort like the numbers.
             Self::Message(session, number) => write!(f, "message/{session}/{number:012}"),
+            Self::Run(session, number) => write!(f, "run/{session}/{number:012}"),
             Self::Other(key) => write!(f, "other/{key}"),
         }
     }
@@ -118,6 +121,8 @@ pub enum StoreRecord {
     Answer(Arc<ApprovalAnswer>),
     /// A message.
     Message(Arc<MessageRecord>),
+    /// The settings of a run.
+    Run(Arc<RunRecord>),
     /// Anything else.
     Json(Json),
 }
@@ -165,6 +170,7 @@ record_kinds! {
     Question(Arc<ApprovalRequest>) = "question";
     Answer(Arc<ApprovalAnswer>) = "answer";
     Message(Arc<MessageRecord>) = "message";
+    Run(Arc<RunRecord>) = "run";
     Json(Json) = "json";
 }
 
@@ -219,6 +225,8 @@ typed_records! {
     /// Loads the external result of an attempt, counted from 1.
     load_result(call: CallId, attempt: u32) -> Arc<SettledOutcome> =
         RecordKey::Result(call, attempt);
+    /// Loads the settings of a run, by the number of the message that begins it.
+    load_run(session: SessionId, number: u64) -> Arc<RunRecord> = RecordKey::Run(session, number);
     /// Loads a record that a layer or another part of the program stored as JSON.
     load_json(key: &RecordKey) -> Json = *key;
 }
@@ -356,13 +364,14 @@ mod tests {
             );
             check!(RecordKey::Answer(CALL, 1), "answer", load_answer(CALL, 1));
             check!(RecordKey::Result(CALL, 1), "outcome", load_result(CALL, 1));
+            let session = SessionId::new(Uuid::from_u128(3));
+            check!(RecordKey::Run(session, 0), "run", load_run(session, 0));
             let layer = RecordKey::Layer(CALL, "x".into());
             check!(layer, "json", load_json(&layer));
             check!(layer, "json", put_json_once(layer.clone(), Json::null()));
             let other = RecordKey::Other("x/y".into());
             check!(other, "json", load_json(&other));
             check!(other, "json", list_json("x/", None, 10));
-            let session = SessionId::new(Uuid::from_u128(3));
             let message = RecordKey::Message(session, 0);
             check!(message, "message", messages(session, u64::MAX, 10));
         });
@@ -388,6 +397,7 @@ mod tests {
             StoreRecord::Outcome(Arc::new(SettledOutcome::new(Status::Ok))),
             StoreRecord::Turn(TURN),
             StoreRecord::Message(Arc::new(MessageRecord::new(TURN, 0, 0, message))),
+            StoreRecord::Run(Arc::default()),
             StoreRecord::Json(Json::null()),
         ];
         for record in records {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalId, ApprovalRequest, CallId, Event, EventBody, SessionId, Status, Timestamp, ToolEvent,
-    ToolName, TurnEvent, TurnId,
+    ApprovalId, ApprovalRequest, CallId, Event, EventBody, Labels, Principal, RunEnd, SessionEvent,
+    SessionId, Status, Timestamp, ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo,
 };
 
 /// A session in a list.
@@ -26,6 +26,34 @@ pub struct SessionRow {
     pub hidden_at: Option<Timestamp>,
     /// The session whose call started this one, if it is the session of an agent.
     pub parent: Option<SessionId>,
+    /// The principal on whose behalf it works.
+    pub principal: Option<Principal>,
+    /// The labels of the session and its last run.
+    pub labels: Labels,
+    /// Its last run, if it has one.
+    pub last_run: Option<LastRun>,
+}
+
+/// The last run of a session, as its events say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastRun {
+    /// The number of the message that began it.
+    pub run: u64,
+    /// The state of the run.
+    pub state: RunState,
+    /// The time of the event that says so.
+    pub at: Timestamp,
+}
+
+/// The state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RunState {
+    /// It has not ended. If no process holds the lease of its session, its process was lost.
+    Running,
+    /// Calls wait for a decision or an external result.
+    Suspended,
+    /// It has ended.
+    Ended(RunEnd),
 }
 
 /// A filter for the list of sessions.
@@ -37,6 +65,12 @@ pub struct SessionFilter {
     pub after: Option<SessionId>,
     /// Only those with a turn that is not settled.
     pub with_open_turns: bool,
+    /// Only those whose last run has not ended: it runs, is suspended, or its process was lost.
+    pub unfinished: bool,
+    /// Only those of this principal.
+    pub principal: Option<Principal>,
+    /// Only those with all of these labels.
+    pub labels: Labels,
     /// The treatment of hidden ones.
     pub hidden: HiddenSessions,
     /// At most this many.
@@ -151,6 +185,9 @@ impl Default for SessionFilter {
             session: None,
             after: None,
             with_open_turns: false,
+            unfinished: false,
+            principal: None,
+            labels: Labels::default(),
             hidden: HiddenSessions::Excluded,
             limit: 100,
         }
@@ -165,6 +202,60 @@ impl SessionFilter {
             hidden: HiddenSessions::Included,
             limit: 1,
             ..Self::default()
+        }
+    }
+
+    /// Checks whether principal, labels and the last run of a row pass the filter.
+    pub(crate) fn matches_run(&self, row: &SessionRow) -> bool {
+        let is_unfinished = row.last_run.is_some_and(|last| last.state.is_unfinished());
+        (!self.unfinished || is_unfinished)
+            && (self.principal.is_none() || self.principal == row.principal)
+            && row.labels.contains_all(&self.labels)
+    }
+}
+
+impl RunState {
+    /// Returns the wire name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Suspended => RunEnd::Suspended.as_str(),
+            Self::Ended(end) => end.as_str(),
+        }
+    }
+
+    /// Returns the text that people read.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Suspended => RunEnd::Suspended.text(),
+            Self::Ended(end) => end.text(),
+        }
+    }
+
+    /// Returns the state with this wire name.
+    pub fn from_word(word: &str) -> Option<Self> {
+        if word == Self::Running.as_str() {
+            return Some(Self::Running);
+        }
+        let mut ends = RunEnd::ALL.into_iter();
+        ends.find(|end| end.as_str() == word).map(Self::from)
+    }
+
+    /// Checks whether the run can continue without a new message.
+    pub const fn is_unfinished(self) -> bool {
+        match self {
+            Self::Running | Self::Suspended => true,
+            Self::Ended(_) => false,
+        }
+    }
+}
+
+impl From<RunEnd> for RunState {
+    fn from(end: RunEnd) -> Self {
+        match end {
+            RunEnd::Suspended => Self::Suspended,
+            end => Self::Ended(end),
         }
     }
 }
@@ -229,6 +320,68 @@ impl ApprovalFilter {
             && self
                 .after
                 .is_none_or(|after| after < row.request.approval_id)
+    }
+}
+
+/// What events change in the row of their session, beside its revision and times.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionUpdate {
+    /// The principal. Without one, the row keeps what it has.
+    pub principal: Option<Principal>,
+    /// The labels.
+    pub labels: Labels,
+    /// The last run. Without one, the row keeps what it has.
+    pub last_run: Option<LastRun>,
+}
+
+impl SessionUpdate {
+    /// Returns what `events` change, if anything. The last of them counts.
+    pub fn from_events<'a>(
+        events: impl DoubleEndedIterator<Item = &'a Arc<Event>>,
+    ) -> Option<Self> {
+        let mut update: Option<Self> = None;
+        for event in events.rev() {
+            let Some((info, state)) = run_state_after(event) else {
+                continue;
+            };
+            let update = update.get_or_insert_with(|| Self {
+                principal: None,
+                labels: info.labels.clone(),
+                last_run: None,
+            });
+            update.principal = update.principal.take().or_else(|| info.principal.clone());
+            update.last_run = update.last_run.or_else(|| {
+                Some(LastRun {
+                    run: info.run?,
+                    state: state?,
+                    at: event.at(),
+                })
+            });
+            if update.principal.is_some() && update.last_run.is_some() {
+                break;
+            }
+        }
+        update
+    }
+}
+
+/// Returns the turn of an event that changes the row of its session, and the state of the run after
+/// it.
+fn run_state_after(event: &Event) -> Option<(&TurnInfo, Option<RunState>)> {
+    match event.body() {
+        EventBody::Loop(info, SessionEvent::RunEnded { end, .. }) => {
+            Some((info, Some(RunState::from(*end))))
+        }
+        // The request, too: it is the first event of a run that was resumed.
+        EventBody::Loop(
+            info,
+            SessionEvent::UserMessage { .. } | SessionEvent::InferenceStarted { .. },
+        ) => Some((info, Some(RunState::Running))),
+        // A turn of a run follows one of the events above.
+        EventBody::Turn(info, TurnEvent::TurnOpened { .. }) if info.run.is_none() => {
+            Some((info, None))
+        }
+        EventBody::Loop(..) | EventBody::Turn(..) | EventBody::Tool(..) => None,
     }
 }
 

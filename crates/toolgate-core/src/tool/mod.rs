@@ -1,7 +1,10 @@
 //! Tools: `#[tool]` on a function, a typed closure, or `impl Tool`.
 
 pub(crate) mod annotations;
+pub(crate) mod argument;
+pub(crate) mod host_values;
 pub(crate) mod registry;
+pub(crate) mod state;
 pub(crate) mod transform;
 pub(crate) mod view;
 
@@ -12,14 +15,19 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, IdempotencyKey, Json,
-    LogLevel, Notes, Outcome, Progress, ReconciledAttempt, Schema, Timestamp, ToolName, note_keys,
+    Annotations, Arguments, Call, CallError, Digest, ErrorCategory, Executor, FilledTool,
+    HostValues, IdempotencyKey, Json, Labels, LogLevel, Notes, Outcome, Progress,
+    ReconciledAttempt, Schema, Timestamp, ToolName, error_chain, note_keys,
 };
 
 /// A tool that a model can call.
 ///
-/// Implement it by hand when a tool needs state or a schema of its own; otherwise [`tool_fn`] or
-/// the `#[tool]` attribute are shorter.
+/// Implement it by hand when a tool needs a schema of its own; otherwise [`tool_fn`] or the
+/// `#[tool]` attribute are shorter.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a tool",
+    note = "a `#[tool]` function that takes `State` is a tool once it has it: `{Self}.with_state(…)`"
+)]
 pub trait Tool: Send + Sync + 'static {
     /// Returns the spec of the tool. Called once, when the tool is registered.
     fn spec(&self) -> ToolSpec;
@@ -49,6 +57,46 @@ pub trait Tool: Send + Sync + 'static {
         _key: IdempotencyKey,
     ) -> impl Future<Output = ReconciledAttempt> + Send {
         async { ReconciledAttempt::Unknown }
+    }
+
+    /// Returns the parameters that the program fills. Called once, when the tool is registered.
+    fn host_values(&self) -> HostValues {
+        HostValues::default()
+    }
+
+    /// Lets the program fill a parameter that the model does not see.
+    ///
+    /// The value is computed for every call, before anything is decided about it. Without a value
+    /// (`None`) the call does not run. If the value changes while a call waits for approval,
+    /// approval is requested again.
+    ///
+    /// ```
+    /// use schemars::JsonSchema;
+    /// use serde::Deserialize;
+    /// use toolgate_core::{Call, Registry, Tool, ToolError, View, tool_fn};
+    ///
+    /// #[derive(Deserialize, JsonSchema)]
+    /// struct Refund { tenant: String, amount: u32 }
+    ///
+    /// let refund = tool_fn("refund", "Sends money back.", async |refund: Refund, _cx| {
+    ///     Ok::<_, ToolError>(format!("{} for {}", refund.amount, refund.tenant))
+    /// });
+    /// let registry = Registry::new();
+    /// registry.register(refund.fill("tenant", |_: &Call| Some("north")))?;
+    /// let view = toolgate_testkit::plain_view(&registry);
+    /// let shown = &view.get("refund").unwrap().spec;
+    /// assert_eq!(shown.input.parameters().collect::<Vec<_>>(), ["amount"]);
+    /// # Ok::<(), toolgate_core::RegisterError>(())
+    /// ```
+    fn fill<V: Serialize>(
+        self,
+        parameter: &str,
+        value: impl Fn(&Call) -> Option<V> + Send + Sync + 'static,
+    ) -> FilledTool<Self>
+    where
+        Self: Sized,
+    {
+        FilledTool::new(self, parameter, value)
     }
 }
 
@@ -290,14 +338,7 @@ impl From<ToolError> for CallError {
 
 impl<E: std::error::Error> From<E> for ToolError {
     fn from(error: E) -> Self {
-        // The whole chain, because `LiveDisplay` of an error leaves its cause to `source()`.
-        let mut detail = error.to_string();
-        let mut cause = error.source();
-        while let Some(source) = cause {
-            detail = format!("{detail}: {source}");
-            cause = source.source();
-        }
-        Self::new("the tool failed").with_operator_detail(detail)
+        Self::new("the tool failed").with_operator_detail(error_chain(&error))
     }
 }
 
@@ -362,6 +403,11 @@ impl Context {
         stop: impl FnOnce() -> crate::StopConfirmation + Send + 'static,
     ) -> crate::StopHandle {
         self.0.stops().add(stop)
+    }
+
+    /// Returns the labels of the session and the run, such as a tenant.
+    pub fn labels(&self) -> &Labels {
+        &self.0.turn().labels
     }
 
     /// Returns the current time.

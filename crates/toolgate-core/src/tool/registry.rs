@@ -9,9 +9,9 @@ use std::{
 use futures::future::BoxFuture;
 
 use crate::{
-    Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, IdempotencyKey,
-    InvalidToolName, Outcome, ReconciledAttempt, SchemaError, Status, Tool, ToolName, ToolSpec,
-    note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
+    Annotations, Call, Digest, Executor, ExecutorTag, HostExecutor, HostValues, IdempotencyKey,
+    InvalidToolName, Outcome, ReconciledAttempt, Refusal, Schema, SchemaError, Tool, ToolName,
+    ToolSpec, note_keys, stack::executor::DynExecutor, tool::NativeExecutor,
 };
 
 /// All tools of a program, in a stable order, safe to use from many tasks at once.
@@ -39,6 +39,7 @@ struct RegistryState {
 }
 
 /// One registered tool.
+#[derive(Clone)]
 pub struct ToolEntry {
     /// The spec of the source; its `annotations` are the ones in force.
     pub spec: ToolSpec,
@@ -50,6 +51,10 @@ pub struct ToolEntry {
     pub fingerprint: Digest,
     /// The pinned fingerprint, if it differs: the tool is blocked until accepted.
     pub pinned_as: Option<Digest>,
+    /// The parameters that the program fills; the model is not shown them.
+    pub host_values: HostValues,
+    /// The schema without them.
+    pub(crate) shown_input: Schema,
     pub(crate) run: Arc<dyn DynExecutor>,
 }
 
@@ -96,13 +101,23 @@ pub enum RegisterError {
     #[error("a tool named {0} is already registered")]
     Taken(ToolName),
     /// The schema of the arguments cannot be used.
-    #[error("the input schema of {tool}")]
+    #[error("the input schema of {tool}: {source}")]
     Schema {
         /// The tool's name.
         tool: ToolName,
         /// The problem with it.
         #[source]
         source: SchemaError,
+    },
+    /// A parameter that the program has to fill is not filled, or does not exist.
+    #[error("the parameter {parameter} of {tool}, which the program fills: {problem}")]
+    HostValue {
+        /// The tool's name.
+        tool: ToolName,
+        /// The parameter's name.
+        parameter: String,
+        /// The problem with it.
+        problem: &'static str,
     },
 }
 
@@ -118,26 +133,27 @@ impl Registry {
     ///
     /// [`RegisterError`] if the name is taken or not valid, or the schema cannot be used.
     pub fn register(&self, tool: impl Tool) -> Result<Registration, RegisterError> {
-        let spec = tool.spec();
-        self.register_from(
-            spec,
-            ExecutorTag::Native,
-            SourceTrust::Trusted,
-            NativeExecutor(Arc::new(tool)),
-            OnExisting::Reject,
-        )
+        self.register_native(tool, OnExisting::Reject)
     }
 
     /// Adds an in-process tool in place of one with the same name.
     pub fn replace(&self, tool: impl Tool) -> Result<Registration, RegisterError> {
-        let spec = tool.spec();
-        self.register_from(
-            spec,
-            ExecutorTag::Native,
-            SourceTrust::Trusted,
-            NativeExecutor(Arc::new(tool)),
-            OnExisting::Replace,
-        )
+        self.register_native(tool, OnExisting::Replace)
+    }
+
+    fn register_native(
+        &self,
+        tool: impl Tool,
+        existing: OnExisting,
+    ) -> Result<Registration, RegisterError> {
+        let candidate = ToolCandidate {
+            spec: tool.spec(),
+            tag: ExecutorTag::Native,
+            trust: SourceTrust::Trusted,
+            host_values: tool.host_values(),
+            run: Arc::new(NativeExecutor(Arc::new(tool))),
+        };
+        self.register_candidate(candidate, existing)
     }
 
     /// Adds a tool that the host runs: its calls wait for the host's result.
@@ -154,12 +170,34 @@ impl Registry {
     /// Adds a tool of any source.
     pub fn register_from(
         &self,
-        mut spec: ToolSpec,
+        spec: ToolSpec,
         tag: ExecutorTag,
         trust: SourceTrust,
         executor: impl Executor,
         existing: OnExisting,
     ) -> Result<Registration, RegisterError> {
+        let candidate = ToolCandidate {
+            spec,
+            tag,
+            trust,
+            host_values: HostValues::default(),
+            run: Arc::new(executor),
+        };
+        self.register_candidate(candidate, existing)
+    }
+
+    fn register_candidate(
+        &self,
+        candidate: ToolCandidate,
+        existing: OnExisting,
+    ) -> Result<Registration, RegisterError> {
+        let ToolCandidate {
+            mut spec,
+            tag,
+            trust,
+            host_values,
+            run,
+        } = candidate;
         let name = spec.name.clone();
         name.check_characters()?;
         if spec
@@ -174,6 +212,14 @@ impl Registry {
                 source: SchemaError::NotAnObject,
             });
         }
+        host_values.check_registration(&spec)?;
+        let shown_input =
+            host_values
+                .hide_from(&spec.input)
+                .map_err(|source| RegisterError::Schema {
+                    tool: name.clone(),
+                    source,
+                })?;
         // Over the claimed annotations: the operator's overrides must not look like a changed tool.
         let fingerprint = spec.fingerprint(&tag.to_string());
         let claimed = spec.annotations.clone();
@@ -198,7 +244,9 @@ impl Registry {
             executor: tag,
             fingerprint,
             pinned_as,
-            run: Arc::new(executor),
+            host_values,
+            shown_input,
+            run,
         };
         shelf.tools.insert(name, Arc::new(entry));
         Ok(match pinned_as {
@@ -208,6 +256,32 @@ impl Registry {
             },
             None => Registration::Ready,
         })
+    }
+
+    /// Adds all tools of another registry, or none of them. The pins and the operator's annotations
+    /// of this one apply.
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::Taken`] if the name of one of them is taken.
+    pub fn register_all(&self, other: &Registry) -> Result<(), RegisterError> {
+        let more = other.entries();
+        let mut shelf = self.write_state();
+        let taken = |entry: &&Arc<ToolEntry>| shelf.tools.contains_key(&entry.spec.name);
+        if let Some(entry) = more.iter().find(taken) {
+            return Err(RegisterError::Taken(entry.spec.name.clone()));
+        }
+        for entry in more {
+            let name = entry.spec.name.clone();
+            let mut entry = ToolEntry::clone(&entry);
+            if let Some(word) = shelf.overrides.get(&name) {
+                entry.spec.annotations = word.clone();
+            }
+            let pin = shelf.pins.get(&name).copied();
+            entry.pinned_as = pin.filter(|pin| *pin != entry.fingerprint);
+            shelf.tools.insert(name, Arc::new(entry));
+        }
+        Ok(())
     }
 
     /// Removes a tool. Its pin and the operator's annotations stay.
@@ -287,11 +361,22 @@ impl RegistryState {
             executor: entry.executor.clone(),
             fingerprint: entry.fingerprint,
             pinned_as: entry.pinned_as,
+            host_values: entry.host_values.clone(),
+            shown_input: entry.shown_input.clone(),
             run: entry.run.clone(),
         };
         change(&mut copy);
         *entry = Arc::new(copy);
     }
+}
+
+/// A tool that is about to be registered.
+struct ToolCandidate {
+    spec: ToolSpec,
+    tag: ExecutorTag,
+    trust: SourceTrust,
+    host_values: HostValues,
+    run: Arc<dyn DynExecutor>,
 }
 
 /// The treatment of a registered tool of the same name.
@@ -346,7 +431,11 @@ impl Executor for Registry {
 
     async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {
         match self.resolve_tool(call) {
-            Ok(entry) => entry.run.reconcile(call, key).await,
+            // The tool is asked about the arguments it ran with.
+            Ok(entry) => match entry.host_values.fill_call(call) {
+                Ok(call) => entry.run.reconcile(&call, key).await,
+                Err(_) => ReconciledAttempt::Unknown,
+            },
             Err(_) => ReconciledAttempt::Unknown,
         }
     }
@@ -360,7 +449,7 @@ impl Registry {
     fn resolve_tool(&self, call: &Call) -> Result<Arc<ToolEntry>, Outcome> {
         let missing = || {
             Outcome::refused(
-                Status::ToolNotFound,
+                Refusal::ToolNotFound,
                 format!("There is no tool named {}.", call.tool),
             )
         };
@@ -389,7 +478,7 @@ pub(crate) fn changed_tool_outcome(entry: &ToolEntry) -> Outcome {
         "the tool {} has changed and has to be accepted by the operator first",
         entry.spec.name
     );
-    Outcome::refused(Status::Blocked, text).with_notes(|notes| {
+    Outcome::refused(Refusal::Blocked, text).with_notes(|notes| {
         notes.insert(note_keys::FINGERPRINT, &entry.fingerprint);
         notes.insert(note_keys::PINNED, &entry.pinned_as);
     })
@@ -439,7 +528,10 @@ mod tests {
             Schema::new(json!({ "type": "array" })).expect("valid"),
         );
         let error = registry.register_host(array).expect_err("not an object");
-        assert_eq!(error.to_string(), "the input schema of a");
+        assert_eq!(
+            error.to_string(),
+            format!("the input schema of a: {}", SchemaError::NotAnObject)
+        );
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use std::{any::TypeId, collections::BTreeMap, collections::BTreeSet, sync::Arc};
 
 use crate::{
-    Arguments, JsonError, LayerName, Outcome, Registry, SchemaProblem, Status, ToolEntry, ToolName,
-    ToolRequest, ToolSpec, Transform, call::RawArguments, tool::registry::changed_tool_outcome,
+    Arguments, JsonError, LayerName, Outcome, Refusal, Registry, SchemaProblem, ToolEntry,
+    ToolName, ToolRequest, ToolSpec, Transform, call::RawArguments,
+    tool::registry::changed_tool_outcome,
 };
 
 /// The tools one model may see and call: the registry, filtered and transformed.
@@ -12,13 +13,14 @@ use crate::{
 /// Showing and enforcing use the same list, so a call to a tool that is not shown is rejected.
 ///
 /// ```
-/// use toolgate_core::{Registry, Schema, ToolSpec, View};
+/// use toolgate_core::{Registry, Schema, Stack, ToolSpec, View};
 /// let registry = Registry::new();
 /// registry.register_host(ToolSpec::new("read", "Reads.", Schema::any_object()))?;
 /// registry.register_host(ToolSpec::new("write", "Writes.", Schema::any_object()))?;
-/// let view = View::from_registry(&registry).narrow_to(["read"]);
+/// let stack = Stack::over(registry.clone()).build()?;
+/// let view = View::for_stack(&registry, &stack)?.narrow_to(["read"]);
 /// assert_eq!(view.specs().count(), 1);
-/// # Ok::<(), toolgate_core::RegisterError>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct View(Arc<BTreeMap<ToolName, Arc<ShownTool>>>);
@@ -70,11 +72,14 @@ pub enum ViewError {
 }
 
 impl View {
-    /// Creates a view of every tool of the registry, unchanged.
-    pub fn from_registry(registry: &Registry) -> Self {
+    /// Creates a view of every tool of the registry, without the transforms of a stack.
+    pub(crate) fn from_registry(registry: &Registry) -> Self {
         let show = |entry: Arc<ToolEntry>| {
             let shown = ShownTool {
-                spec: entry.spec.clone(),
+                spec: ToolSpec {
+                    input: entry.shown_input.clone(),
+                    ..entry.spec.clone()
+                },
                 entry,
                 injected: Vec::new(),
             };
@@ -89,7 +94,25 @@ impl View {
     ///
     /// [`ViewError`] if a transform makes a forbidden change.
     pub fn for_stack(registry: &Registry, stack: &crate::Stack) -> Result<Self, ViewError> {
-        Self::from_registry(registry).apply_transforms(&stack.transforms())
+        Self::for_registries([registry], stack)
+    }
+
+    /// Creates a view of the tools of several registries, transformed by the layers of a stack. Where
+    /// two have a tool of a name, that of the later one is shown.
+    ///
+    /// # Errors
+    ///
+    /// [`ViewError`] if a transform makes a forbidden change.
+    pub fn for_registries<'a>(
+        registries: impl IntoIterator<Item = &'a Registry>,
+        stack: &crate::Stack,
+    ) -> Result<Self, ViewError> {
+        let all = registries
+            .into_iter()
+            .fold(Self::default(), |view, registry| {
+                view.shadowed_by(&Self::from_registry(registry))
+            });
+        all.apply_transforms(&stack.transforms())
     }
 
     /// Creates a view without tools, as for tool choice `none`.
@@ -114,7 +137,7 @@ impl View {
     }
 
     /// Returns a view of the tools of both; where both have one of a name, the other's is shown.
-    pub fn shadowed_by(&self, other: &Self) -> Self {
+    fn shadowed_by(&self, other: &Self) -> Self {
         let both = self.0.iter().chain(other.0.iter());
         Self(Arc::new(
             // Later entries replace earlier ones in the map.
@@ -209,12 +232,7 @@ impl View {
                 Some(changed_tool_outcome(&shown.entry))
             }
             (Some(_), Some(error)) => Some(malformed_arguments(&error)),
-            (Some(shown), None) => shown
-                .spec
-                .input
-                .check_value(arguments.as_json())
-                .err()
-                .map(|problems| Outcome::schema_violation(&problems)),
+            (Some(shown), None) => shown.check_arguments(&arguments),
         };
         Admission {
             tool: name,
@@ -232,7 +250,7 @@ impl View {
             format!(" Did you mean {}?", near.join(" or "))
         };
         Outcome::refused(
-            Status::ToolNotFound,
+            Refusal::ToolNotFound,
             format!("There is no tool named {name}.{hint}"),
         )
     }
@@ -255,6 +273,17 @@ impl ShownTool {
     /// Checks whether the model sees the schema of the tool itself.
     pub(crate) fn is_plain(&self) -> bool {
         self.spec.input.is_same(&self.entry.spec.input)
+    }
+
+    /// Returns the outcome that rejects arguments which do not fit what the model was shown.
+    fn check_arguments(&self, arguments: &Arguments) -> Option<Outcome> {
+        // Not left to the schema: one that allows any parameter would accept these, too.
+        let touched = self.entry.host_values.check_untouched(arguments);
+        if !touched.is_empty() {
+            return Some(Outcome::schema_violation(&touched));
+        }
+        let problems = self.spec.input.check_value(arguments.as_json()).err()?;
+        Some(Outcome::schema_violation(&problems))
     }
 }
 
@@ -345,6 +374,7 @@ fn malformed_arguments(error: &JsonError) -> Outcome {
 mod tests {
     use super::*;
     use crate::Schema;
+    use crate::Status;
     use serde_json::json;
 
     struct Edit<F>(F);

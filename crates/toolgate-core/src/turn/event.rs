@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    AgentId, CallId, RejectCode, SessionEvent, SessionId, Timestamp, ToolEvent, ToolName, TurnId,
-    TurnInfo,
+    AgentId, CallId, Labels, RejectCode, SessionEvent, SessionId, Timestamp, ToolEvent, ToolName,
+    TurnId, TurnInfo,
 };
 
 /// Something that happened, once, in the order of its sequence number.
@@ -312,6 +312,8 @@ struct WireCommon {
     principal: Option<crate::Principal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<u64>,
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    labels: Labels,
 }
 
 impl WireCommon {
@@ -328,6 +330,7 @@ impl WireCommon {
             provider: turn.provider.clone(),
             principal: turn.principal.clone(),
             run: turn.run,
+            labels: turn.labels.clone(),
         }
     }
 }
@@ -436,6 +439,7 @@ impl<'de> Deserialize<'de> for Event {
             provider: common.provider,
             principal: common.principal,
             run: common.run,
+            labels: common.labels,
         });
         let kind = map.get("type").and_then(Value::as_str).unwrap_or_default();
         let event = if TurnEvent::NAMES.contains(&kind) {
@@ -487,6 +491,7 @@ mod tests {
         info.provider = Some("p".into());
         info.principal = Some("ann".into());
         info.run = Some(1);
+        info.labels = Labels::new([("tenant", "acme")]).expect("valid");
         info
     }
 

@@ -1,10 +1,12 @@
-//! Values without behaviour of their own: JSON, schemas, digests, ids and times.
+//! Values without behaviour of their own: JSON, schemas, digests, ids, labels and times.
 
 pub(crate) mod clock;
 pub(crate) mod diff;
 pub(crate) mod digest;
+pub(crate) mod duration;
 pub(crate) mod ids;
 pub(crate) mod json;
+pub(crate) mod labels;
 pub(crate) mod pointer;
 pub(crate) mod schema;
 mod schema_dialect;

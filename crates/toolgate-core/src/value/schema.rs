@@ -261,6 +261,25 @@ impl Schema {
         }
         Self::new(Value::Object(schema)).map(Some)
     }
+
+    /// Returns the schema without a parameter at its root; itself if it does not have it.
+    ///
+    /// # Errors
+    ///
+    /// [`SchemaError`] if another part of the schema refers to the parameter.
+    pub(crate) fn without_parameter(&self, name: &str) -> Result<Self, SchemaError> {
+        if !self.parameters().any(|known| known == name) {
+            return Ok(self.clone());
+        }
+        let mut schema = self.0.json.as_object().cloned().unwrap_or_default();
+        if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+            properties.remove(name);
+        }
+        if let Some(required) = schema.get_mut("required").and_then(Value::as_array_mut) {
+            required.retain(|known| known != name);
+        }
+        Self::new(Value::Object(schema))
+    }
 }
 
 impl fmt::Debug for Schema {

@@ -3,6 +3,27 @@
 
 use serde::Serialize;
 
+/// Returns an error and its causes in one line, each of them once.
+///
+/// An error of Toolgate includes its cause in its own text. Those of other crates may leave it to
+/// `source()`.
+pub fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        // Some errors repeat their cause, and some causes repeat the end of what is said already,
+        // with a code in front of it.
+        let end = text.rsplit(": ").next().unwrap_or_default();
+        if !text.contains(&said) && !said.ends_with(end) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        next = cause.source();
+    }
+    text
+}
+
 /// Returns the word that a value of an enumeration is serialized as.
 pub fn serialized_word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -50,6 +71,28 @@ pub(crate) use serde_as_text;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_and_its_causes_are_printed_once_each() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{text}")]
+        struct Cause {
+            text: &'static str,
+            source: Option<Box<Cause>>,
+        }
+        let cause = |text, source: Option<Cause>| Cause {
+            text,
+            source: source.map(Box::new),
+        };
+        let code = cause("Error code 5: it is locked", None);
+        let locked = cause("it is locked", Some(code));
+        let file = cause("a.db cannot be read: it is locked", Some(locked));
+        let all = cause("the store failed", Some(file));
+        assert_eq!(
+            error_chain(&all),
+            "the store failed: a.db cannot be read: it is locked"
+        );
+    }
 
     #[test]
     fn a_place_in_a_text_is_counted_in_characters_from_one() {

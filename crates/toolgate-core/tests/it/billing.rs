@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use toolgate_core::{
-    BillingService, BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit,
-    Budgets, CallId, Charge, ChargeId, Cost, Expense, ExpenseState, MemoryStore, Payer, RecordKey,
-    SessionId, SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, Timestamp, TurnId,
-    TurnInfo, UnknownPrice,
+    AccountKey, AccountRows, BillingService, BudgetAlert, BudgetError, BudgetPeriod, BudgetRule,
+    BudgetScope, BudgetUnit, Budgets, CallId, Charge, ChargeId, ChargeLine, Cost, Expense,
+    ExpenseState, MemoryStore, Payer, RecordKey, SessionId, SettledOutcome, Status, StoreError,
+    StoreHandle, StoreRecord, Timestamp, TurnId, TurnInfo, UnknownPrice,
 };
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault};
 use uuid::Uuid;
@@ -321,4 +321,44 @@ proptest! {
             assert_eq!(balance(&store).await, (spent, 0));
         });
     }
+}
+
+proptest::proptest! {
+    #[test]
+    fn accounts_are_in_the_order_of_their_texts(
+        texts in proptest::collection::vec(
+            ("user|org|tool", "[a-c/]{0,3}", "usd|calls", "2026-1[01]|total"),
+            2,
+        ),
+    ) {
+        let key = |(scope, value, unit, period): &(String, String, String, String)| {
+            format!("budget/{scope}/{value}/{unit}/{period}").parse::<AccountKey>().expect("a key")
+        };
+        let keys: Vec<AccountKey> = texts.iter().map(key).collect();
+        proptest::prop_assert_eq!(
+            keys[0].cmp(&keys[1]),
+            keys[0].to_string().cmp(&keys[1].to_string())
+        );
+    }
+}
+
+#[test]
+fn a_charge_that_is_short_in_one_account_reserves_in_none() {
+    let line = |account: &str, limit| ChargeLine {
+        account: account.parse().expect("a key"),
+        limit,
+        amount: 5,
+    };
+    let charge = Charge {
+        id: ChargeId::Call(CallId::new(Uuid::from_u128(1))),
+        session: None,
+        at: Timestamp::EPOCH,
+        lines: vec![
+            line("budget/global/all/calls/total", 10),
+            line("budget/user/ann/calls/total", 4),
+        ],
+    };
+    let mut rows = AccountRows::new();
+    assert!(charge.reserve_in(&mut rows).is_err());
+    assert!(rows.values().all(|row| row.reserved == 0));
 }

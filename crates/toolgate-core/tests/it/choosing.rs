@@ -6,8 +6,8 @@ use std::sync::{
 };
 
 use toolgate_core::{
-    AnyLayer, Call, Layer, LayerExt, Matcher, Next, Outcome, Registry, Schema, Stack, Status,
-    ToolSpec, from_fn,
+    AnyLayer, Call, Layer, LayerExt, Matcher, Next, Outcome, Refusal, Registry, Schema, Stack,
+    Status, ToolSpec, from_fn,
 };
 use toolgate_testkit::{FakeExecutor, call, echo_under};
 
@@ -17,7 +17,7 @@ fn pass() -> impl Layer {
 
 #[tokio::test]
 async fn layers_can_be_restricted_to_some_tools() {
-    let refuse = || from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "no"));
+    let refuse = || from_fn(async |_: Call, _: Next| Outcome::refused(Refusal::Blocked, "no"));
     let stack = echo_under(refuse().on(Matcher::glob("fs_*").expect("valid")));
     assert!(stack.run(call("net_get")).await.is_ok());
     assert_eq!(
@@ -56,7 +56,7 @@ struct Choosy;
 
 impl Layer for Choosy {
     async fn handle(&self, _: Call, _: Next) -> Outcome {
-        Outcome::refused(Status::Blocked, "no")
+        Outcome::refused(Refusal::Blocked, "no")
     }
 
     fn applies_to(&self, call: &Call) -> bool {

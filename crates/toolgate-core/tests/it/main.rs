@@ -2,7 +2,10 @@
 
 mod billing;
 mod choosing;
+mod host_values;
 mod interleavings;
+mod observers;
+mod passes;
 mod stack;
 mod tools;
 mod tower;

@@ -11,10 +11,10 @@ use std::{
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, ApprovalRequest, Arguments, Band, Call, CallEnv, CallSeed, ChangeSubject,
-    Clock, Context, Decision, ErrorCategory, Executor, Layer, LayerExt, LayerStatus, Matcher,
-    MemoryStore, Next, NoProbe, Outcome, Registry, SettledOutcome, Stack, StackError, Status,
-    StopConfirmation, StoreHandle, Suspension, ToolError, UnsettledReason, Verdict, View, from_fn,
-    map_call, map_outcome, observe,
+    Clock, Context, Decision, ErrorCategory, Executor, Failure, Layer, LayerExt, LayerStatus,
+    Matcher, MemoryStore, Next, NoProbe, Outcome, Refusal, Registry, SettledOutcome, Stack,
+    StackError, Status, StopConfirmation, StoreHandle, Suspension, ToolError, UnsettledReason,
+    Verdict, from_fn, map_call, map_outcome, observe,
 };
 use toolgate_testkit::{FakeExecutor, TestClock, call, call_with, echo, seed};
 
@@ -216,7 +216,7 @@ async fn a_panic_in_a_layer_before_or_after_the_call_settles_it() {
 async fn a_layer_that_never_calls_next_answers_for_the_call() {
     let executor = FakeExecutor::new();
     let refuse =
-        from_fn(async |_: Call, _: Next| Outcome::refused(Status::RateLimited, "slow down"))
+        from_fn(async |_: Call, _: Next| Outcome::refused(Refusal::RateLimited, "slow down"))
             .named("limit");
     let stack = Stack::over(executor.clone())
         .layer(pass())
@@ -305,7 +305,7 @@ async fn retry_around_timeout_gives_each_attempt_a_fresh_deadline() {
                 outcome = next.run(limited) => outcome,
                 () = sleep => {
                     token.cancel();
-                    Outcome::refused(Status::Timeout, "too slow")
+                    Outcome::failed_with(Failure::Timeout, "too slow")
                 }
             }
         }
@@ -358,7 +358,7 @@ async fn layers_are_noted_in_order_of_entering_with_times_even_when_dropped() {
             tokio::select! {
                 biased;
                 outcome = next.run(call) => outcome,
-                () = async { clock.advance(Duration::from_millis(5)) } => Outcome::refused(Status::Timeout, "late"),
+                () = async { clock.advance(Duration::from_millis(5)) } => Outcome::failed_with(Failure::Timeout, "late"),
             }
         }
     });
@@ -868,7 +868,7 @@ async fn a_call_that_a_view_rejected_is_recorded_but_neither_shaped_nor_decided_
     registry
         .register_host(toolgate_core::ToolSpec::new("count", "Counts.", schema))
         .expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let recorded = Arc::new(AtomicU32::new(0));
     let others = Arc::new(AtomicU32::new(0));
     let seen = recorded.clone();
@@ -909,7 +909,7 @@ async fn skipping_a_deciding_layer_also_fixes_the_arguments() {
     let executor = FakeExecutor::new();
     let secrets =
         Matcher::predicate(|call| call.arguments.get("path") == Some(&json!("/etc/shadow")));
-    let guard = from_fn(async |_: Call, _: Next| Outcome::refused(Status::Blocked, "secret"))
+    let guard = from_fn(async |_: Call, _: Next| Outcome::refused(Refusal::Blocked, "secret"))
         .in_band(Band::Decide)
         .on(secrets);
     let swap = map_call(|call| {
@@ -944,7 +944,7 @@ async fn a_shaping_layer_may_retry_with_other_arguments_that_are_decided_on_agai
         if call.arguments.get("n") == Some(&json!(2)) {
             next.run(call).await
         } else {
-            Outcome::refused(Status::Blocked, "only two")
+            Outcome::refused(Refusal::Blocked, "only two")
         }
     });
     let stack = Stack::over(echo())

@@ -91,7 +91,7 @@ async fn a_required_parameter_can_be_injected_and_stripped() {
         .layer(Reason)
         .build()
         .expect("in order");
-    let view = View::from_registry(&registry)
+    let view = toolgate_testkit::plain_view(&registry)
         .apply_transforms(&stack.transforms())
         .expect("additive");
     let outcome = stack
@@ -138,7 +138,7 @@ async fn arguments_that_a_layer_made_invalid_do_not_reach_the_deciding_layers_or
         })
         .in_band(band)
     };
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let decide = from_fn(async |_: Call, _: Next| -> Outcome { panic!("was entered") });
     use toolgate_core::LayerExt;
     let stack = Stack::over(registry.clone())
@@ -239,7 +239,7 @@ async fn a_tool_that_was_removed_or_changed_since_it_was_shown_does_not_run() {
     let registry = Registry::new();
     registry.register(search()).expect("free");
     let stack = Stack::over(registry.clone()).build().expect("in order");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let call = || admitted(&view, "search", r#"{"query":"x"}"#);
     assert!(stack.run(call()).await.is_ok());
     let other = tool_fn(

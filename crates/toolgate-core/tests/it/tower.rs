@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use toolgate_core::{Band, Call, Executor, Outcome, Stack, Status, TowerLayer};
+use toolgate_core::{Band, Call, Executor, Outcome, Refusal, Stack, Status, TowerLayer};
 use toolgate_testkit::{call, echo};
 use tower::{
     Service, ServiceExt, limit::ConcurrencyLimitLayer, limit::RateLimitLayer,
@@ -55,7 +55,7 @@ async fn a_concurrency_limit_from_tower_holds_and_its_errors_are_outcomes() {
         .layer(ConcurrencyLimitLayer::new(1))
         .into_inner();
     let limit = TowerLayer::new("limit", Band::Decide, layers);
-    let limit = limit.on_error(|_| Outcome::refused(Status::RateLimited, "one at a time"));
+    let limit = limit.on_error(|_| Outcome::refused(Refusal::RateLimited, "one at a time"));
     let busy = Busy::default();
     let stack = Stack::over(busy.clone())
         .layer(limit)

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Status,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, Outcome, Status,
     note_keys, run_contained,
 };
 
@@ -38,7 +38,7 @@ impl Layer for CatchPanic {
             .unwrap_or_else(|report| {
                 let error = CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly")
                     .with_operator_detail(report);
-                Outcome::error(Status::Exception, error)
+                Outcome::error(Failure::Exception, error)
             });
         // A panic that the runtime has caught further in arrives as an outcome and is marked as
         // well.

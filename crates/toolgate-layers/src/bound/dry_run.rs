@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, Layer, LayerCapabilities, Next, Outcome, Status, note_keys};
+use toolgate_core::{Band, Call, Layer, LayerCapabilities, Next, Outcome, Refusal, note_keys};
 
 use crate::{BadOption, Configurable, Resources, config::tool_globs::ToolCoverage};
 
@@ -10,7 +10,8 @@ use crate::{BadOption, Configurable, Resources, config::tool_globs::ToolCoverage
 ///
 /// The model reads that the call was not run. The status is `dry_run`: never a success, so the
 /// answer is not cached, and the receipt says what it was. The layer is in the innermost band, so a
-/// dry run requests approval, counts and blocks exactly like a real call.
+/// dry run requests approval, counts and blocks exactly like a real call; it also blocks a call for
+/// which a required approval is missing.
 ///
 /// ```
 /// # use {toolgate_core::{Stack, Status}, toolgate_layers::DryRun, toolgate_testkit::{call, echo}};
@@ -69,10 +70,14 @@ impl Layer for DryRun {
         if !self.0.includes(&call.tool) {
             return next.run(call).await;
         }
+        // A real call would be blocked here, so it must not look as if it would run.
+        if let Some(refusal) = call.refuse_unapproved() {
+            return refusal;
+        }
         next.note_reason("dry run");
         let text = format!("dry run: {} was not run", call.tool);
         // Marked in the notes as well, because a rehearsal has the same status.
-        Outcome::refused(Status::DryRun, text)
+        Outcome::refused(Refusal::DryRun, text)
             .with_notes(|notes| notes.insert(note_keys::DRY_RUN, &true))
     }
 
@@ -101,6 +106,7 @@ impl Configurable for DryRun {
 mod tests {
     use super::*;
     use toolgate_core::Stack;
+    use toolgate_core::Status;
     use toolgate_testkit::{FakeExecutor, call, run_twice, seed};
 
     async fn runs(layer: DryRun, tool: &str) -> bool {

@@ -27,24 +27,33 @@ impl BudgetSection {
             let hint = Some("write [[budget]] above each of them".to_owned());
             return Err(origin.error_at(&value.span(), "`budget` is a list of budgets", hint));
         };
-        let mut rules: Vec<BudgetRule> = Vec::new();
+        let mut section = Self::default();
         for entry in entries {
             let rule = BudgetRule::deserialize(entry.clone().into_deserializer())
                 .map_err(|error| origin.options_error(&error, "budget", entry, &[]))?;
+            section.add_rules(origin, &entry.span(), [rule])?;
+        }
+        Ok(section)
+    }
+
+    /// Adds budgets that stand at `place`, and rejects two of the same name.
+    pub(crate) fn add_rules(
+        &mut self,
+        origin: &ConfigOrigin,
+        place: &Range<usize>,
+        more: impl IntoIterator<Item = BudgetRule>,
+    ) -> Result<(), ConfigError> {
+        let mut rules = self.budgets.rules().to_vec();
+        for rule in more {
             if rules.iter().any(|known| known.name == rule.name) {
-                return Err(origin.error_at(
-                    &entry.span(),
-                    format!("there are two budgets `{}`", rule.name),
-                    None,
-                ));
+                let problem = format!("there are two budgets `{}`", rule.name);
+                return Err(origin.error_at(place, problem, None));
             }
             rules.push(rule);
+            self.places.push(place.clone());
         }
-        let places = entries.iter().map(Spanned::span).collect();
-        Ok(Self {
-            budgets: Budgets::new(rules),
-            places,
-        })
+        self.budgets = Budgets::new(rules);
+        Ok(())
     }
 
     /// Rejects budgets that only the layer `budget` can enforce if the stack has no such layer.

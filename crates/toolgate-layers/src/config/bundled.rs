@@ -11,7 +11,7 @@ use crate::{
 impl Catalog {
     /// Returns the catalog of the bundled layers.
     pub fn bundled() -> Self {
-        Self::from_entries(
+        Self::from_bundled(
             [
                 record_layers(),
                 shape_layers(),

@@ -8,7 +8,10 @@ use serde_json::Value;
 use toml::{Spanned, de::DeValue};
 use toolgate_core::{AnyLayer, Band, Layer};
 
-use crate::{ProgramSection, Resources, config::section::SectionEntry};
+use crate::{
+    ProgramSection, Resources,
+    config::{changes::LayerEdit, section::SectionEntry},
+};
 
 /// A layer that a configuration file can name.
 ///
@@ -22,7 +25,7 @@ pub trait Configurable: Layer + Sized {
 
     /// The options. Derive with `deny_unknown_fields` and `default`, so that an unknown key is
     /// rejected.
-    type Options: DeserializeOwned + JsonSchema + Default;
+    type Options: DeserializeOwned + JsonSchema + Default + 'static;
 
     /// Builds the layer from its options and the resources that no file can hold.
     ///
@@ -80,11 +83,17 @@ pub struct CatalogEntry {
     pub why: &'static str,
     /// True if the default stack contains it.
     pub by_default: bool,
+    /// True if it comes with this crate.
+    pub(crate) bundled: bool,
     layer: TypeId,
     schema: fn() -> Value,
     check: for<'a> fn(Spanned<DeValue<'a>>) -> Result<(), toml::de::Error>,
-    make: for<'a> fn(Spanned<DeValue<'a>>, &Resources) -> Result<AnyLayer, LayerBuildError>,
+    make: MakeLayer,
 }
+
+/// Builds a layer from its options and the program's changes of them.
+type MakeLayer =
+    for<'a> fn(Spanned<DeValue<'a>>, &[LayerEdit], &Resources) -> Result<AnyLayer, LayerBuildError>;
 
 /// The error for a layer that could not be built from its options.
 #[derive(Debug)]
@@ -102,12 +111,13 @@ impl CatalogEntry {
             band,
             why: "it was configured",
             by_default: false,
+            bundled: false,
             layer: TypeId::of::<L>(),
             schema: schema_of::<L::Options>,
             check: |options| deserialize_options::<L>(options).map(drop),
-            make: |options, parts| {
+            make: |options, edits, parts| {
                 let options =
-                    deserialize_options::<L>(options).map_err(LayerBuildError::Unreadable)?;
+                    deserialize_edited::<L>(options, edits).map_err(LayerBuildError::Unreadable)?;
                 L::configure(options, parts)
                     .map(AnyLayer::new)
                     .map_err(LayerBuildError::Bad)
@@ -146,23 +156,25 @@ impl CatalogEntry {
         self.layer == TypeId::of::<L>()
     }
 
-    /// Returns the options if this is the entry of `L`. Ones that cannot be deserialized are
-    /// reported when the layer is built.
+    /// Returns the options, changed by `edits`, if this is the entry of `L`. Ones that cannot be
+    /// deserialized are reported when the layer is built.
     pub(crate) fn options_of<L: Configurable>(
         &self,
         options: &Spanned<DeValue<'_>>,
+        edits: &[LayerEdit],
     ) -> Option<L::Options> {
         self.is_layer::<L>()
-            .then(|| deserialize_options::<L>(options.clone()).ok())?
+            .then(|| deserialize_edited::<L>(options.clone(), edits).ok())?
     }
 
-    /// Builds the layer.
+    /// Builds the layer from its options, changed by `edits`.
     pub(crate) fn build_layer(
         &self,
         options: Spanned<DeValue<'_>>,
+        edits: &[LayerEdit],
         parts: &Resources,
     ) -> Result<AnyLayer, LayerBuildError> {
-        (self.make)(options, parts)
+        (self.make)(options, edits, parts)
     }
 }
 
@@ -180,6 +192,18 @@ fn deserialize_options<L: Configurable>(
     options: Spanned<DeValue<'_>>,
 ) -> Result<L::Options, toml::de::Error> {
     serde::Deserialize::deserialize(options.into_deserializer())
+}
+
+/// Deserializes the options of `L` and applies the changes of the program.
+fn deserialize_edited<L: Configurable>(
+    options: Spanned<DeValue<'_>>,
+    edits: &[LayerEdit],
+) -> Result<L::Options, toml::de::Error> {
+    let mut options = deserialize_options::<L>(options)?;
+    for edit in edits {
+        edit.apply_to(&mut options);
+    }
+    Ok(options)
 }
 
 /// Returns the schema of `T` as a part of a larger schema: inlined, without title and meta schema.
@@ -211,7 +235,8 @@ fn bound_numbers(schema: &mut Value) {
 }
 
 impl Catalog {
-    /// Adds the program's own kind of layer at the inner end of its band.
+    /// Adds the program's own kind of layer at the inner end of its band. In the default order, layers
+    /// that decide stand outside those that ask for approval all the same.
     pub fn with_layer<L: Configurable>(self, band: Band) -> Self {
         self.with_entry(CatalogEntry::for_layer::<L>(band))
     }
@@ -252,8 +277,11 @@ impl Catalog {
         self.entries.iter().find(|entry| entry.name == name)
     }
 
-    /// Creates a catalog with these entries and no sections.
-    pub(crate) fn from_entries(entries: Vec<CatalogEntry>) -> Self {
+    /// Creates a catalog with the bundled entries and no sections.
+    pub(crate) fn from_bundled(mut entries: Vec<CatalogEntry>) -> Self {
+        for entry in &mut entries {
+            entry.bundled = true;
+        }
         Self {
             entries,
             sections: Vec::new(),

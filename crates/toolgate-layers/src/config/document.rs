@@ -10,14 +10,20 @@ use toml::{
 use toolgate_core::{AnyLayer, LayerExt, Matcher};
 
 use crate::{
-    Budget, Catalog, CatalogEntry, ConfigError, Resources, StackSection,
-    config::{budgets::BudgetSection, catalog::LayerBuildError, error::ConfigOrigin},
+    Budget, Catalog, CatalogEntry, ConfigError, Configurable, Resources, StackSection,
+    config::{
+        budgets::BudgetSection, catalog::LayerBuildError, changes::ConfigChanges,
+        error::ConfigOrigin,
+    },
 };
 
 /// The file with its environment overrides, parsed and checked.
 pub(super) struct ConfigDocument<'a> {
     catalog: &'a Catalog,
+    changes: &'a ConfigChanges,
     pub(super) origin: ConfigOrigin,
+    /// The position of the program's changes.
+    program: Range<usize>,
     pub(super) stack: StackSection,
     /// The positions of the names in `stack.order`, and of those in `stack.allow_out_of_band`.
     order: Vec<Range<usize>>,
@@ -28,10 +34,18 @@ pub(super) struct ConfigDocument<'a> {
     pub(super) others: Vec<(&'static str, Spanned<DeValue<'a>>)>,
 }
 
+/// The tables of the file with every override applied, and the origin of each value.
+pub(super) struct MergedTable<'a> {
+    pub(super) origin: ConfigOrigin,
+    pub(super) table: DeTable<'a>,
+    /// The position of the program's changes.
+    pub(super) program: Range<usize>,
+}
+
 /// The table of one layer in the file.
 #[derive(Clone)]
 pub(super) struct LayerSection<'a> {
-    name: String,
+    pub(super) name: String,
     pub(super) kind: &'a CatalogEntry,
     enabled: Option<bool>,
     on: Option<Matcher>,
@@ -47,9 +61,14 @@ const FILE_SECTIONS: [&str; 3] = ["stack", "layers", "budget"];
 impl<'a> ConfigDocument<'a> {
     pub(super) fn from_table(
         catalog: &'a Catalog,
-        origin: ConfigOrigin,
-        table: DeTable<'a>,
+        changes: &'a ConfigChanges,
+        merged: MergedTable<'a>,
     ) -> Result<Self, ConfigError> {
+        let MergedTable {
+            origin,
+            table,
+            program,
+        } = merged;
         let stack = StackSection::default();
         let layers = Vec::new();
         let budgets = BudgetSection::default();
@@ -58,7 +77,9 @@ impl<'a> ConfigDocument<'a> {
         let others = Vec::new();
         let mut document = Self {
             catalog,
+            changes,
             origin,
+            program,
             stack,
             order,
             allowed,
@@ -107,6 +128,11 @@ impl<'a> ConfigDocument<'a> {
                 },
             }
         }
+        let added = document.changes.budgets().iter().cloned();
+        let place = document.program.clone();
+        document
+            .budgets
+            .add_rules(&document.origin, &place, added)?;
         Ok(document)
     }
 
@@ -237,6 +263,7 @@ impl<'a> ConfigDocument<'a> {
             None => self.default_layers(),
         };
         self.check_out_of_band_names(&plan)?;
+        self.check_changes(&plan)?;
         if !plan.iter().any(|section| section.kind.is_layer::<Budget>()) {
             self.budgets.check_enforceable(&self.origin)?;
         }
@@ -269,6 +296,61 @@ impl<'a> ConfigDocument<'a> {
         }
     }
 
+    /// Rejects changes of layers that the stack does not have: a limit of the program must not be
+    /// dropped silently.
+    fn check_changes(&self, plan: &[LayerSection<'a>]) -> Result<(), ConfigError> {
+        let known = || plan.iter().map(|section| &*section.name);
+        let mut required = self.changes.required_layers();
+        match required.find(|name| !known().any(|known| known == *name)) {
+            Some(missing) if self.layers.iter().any(|section| section.name == missing) => {
+                let problem = format!("layers.{missing} is disabled and cannot be changed");
+                Err(self.origin.error_at(&self.program, problem, None))
+            }
+            Some(missing) => {
+                let place = &self.program;
+                Err(self
+                    .origin
+                    .unknown_word(place, "the stack", "layer", missing, known()))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Rejects a resource that no layer takes: one of the wrong type would otherwise be ignored.
+    pub(super) fn check_resources(
+        &self,
+        plan: &[LayerSection<'a>],
+        parts: &Resources,
+    ) -> Result<(), ConfigError> {
+        // A layer of the program that a file disables may still be the one that takes it.
+        let built = |entry: &CatalogEntry| {
+            entry.bundled || plan.iter().any(|section| section.kind.name == entry.name)
+        };
+        match parts.unused_type() {
+            Some(name) if self.catalog.entries().iter().all(built) => {
+                Err(ConfigError::unused_resource(name))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Returns the table of a layer, or an empty one if the catalog has the layer.
+    pub(super) fn section_or_default(&self, name: &str) -> Option<LayerSection<'a>> {
+        let section = self.layers.iter().find(|section| section.name == name);
+        section
+            .cloned()
+            .or_else(|| self.catalog.get(name).map(default_section))
+    }
+
+    /// Returns the options of a layer with the program's changes, if it is a layer of type `L`.
+    pub(super) fn edited_options<L: Configurable>(
+        &self,
+        section: &LayerSection<'a>,
+    ) -> Option<L::Options> {
+        let edits = self.changes.edits_of(&section.name);
+        section.kind.options_of::<L>(&section.options, &edits)
+    }
+
     /// Returns the layers that `stack.order` lists.
     fn listed_layers(&self, order: &[String]) -> Result<Vec<LayerSection<'a>>, ConfigError> {
         let mut seen = BTreeSet::new();
@@ -287,13 +369,7 @@ impl<'a> ConfigDocument<'a> {
                     .map(|s| &*s.name)
                     .chain(self.catalog.entries().iter().map(|e| e.name))
             };
-            let section = self
-                .layers
-                .iter()
-                .find(|section| section.name == *name)
-                .cloned();
-            let section = section.or_else(|| self.catalog.get(name).map(default_section));
-            plan.push(section.ok_or_else(|| {
+            plan.push(self.section_or_default(name).ok_or_else(|| {
                 self.origin
                     .unknown_word(&place, "stack.order", "layer", name, known())
             })?);
@@ -364,19 +440,28 @@ impl<'a> ConfigDocument<'a> {
             DeValue::Table(table) => table.get(key).map(Spanned::span),
             _ => None,
         };
-        let layer = kind
-            .build_layer(options.clone(), parts)
-            .map_err(|error| match error {
-                LayerBuildError::Unreadable(error) => {
-                    self.origin
-                        .options_error(&error, &path, &options, &COMMON_KEYS)
-                }
-                LayerBuildError::Bad(bad) => {
-                    let at = key(bad.key).unwrap_or_else(|| place.clone());
-                    self.origin
-                        .error_at(&at, format!("{path}.{}: {}", bad.key, bad.problem), None)
-                }
-            })?;
+        let edits = self.changes.edits_of(&name);
+        let layer =
+            kind.build_layer(options.clone(), &edits, parts)
+                .map_err(|error| match error {
+                    LayerBuildError::Unreadable(error) => {
+                        self.origin
+                            .options_error(&error, &path, &options, &COMMON_KEYS)
+                    }
+                    LayerBuildError::Bad(bad) => {
+                        // After a change it is not known whose value is bad.
+                        let at = if edits.is_empty() {
+                            key(bad.key).unwrap_or_else(|| place.clone())
+                        } else {
+                            self.program.clone()
+                        };
+                        self.origin.error_at(
+                            &at,
+                            format!("{path}.{}: {}", bad.key, bad.problem),
+                            None,
+                        )
+                    }
+                })?;
         Ok(match (on, name == kind.name) {
             (None, true) => layer,
             (None, false) => AnyLayer::new(layer.named(&name)),

@@ -146,15 +146,13 @@ fn closest_name<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Inserts a value at a path. Fails with the part of the path that is not a table.
-fn insert_at_path<'a>(
+pub(crate) fn insert_at_path<'a>(
     table: &mut DeTable<'a>,
     path: &[String],
     value: Spanned<DeValue<'a>>,
     place: &Range<usize>,
 ) -> Result<(), String> {
-    let (first, rest) = path
-        .split_first()
-        .expect("a variable that begins with a prefix has parts");
+    let (first, rest) = path.split_first().expect("a path has parts");
     if rest.is_empty() {
         // An insert alone would keep the old key with its position, and an error about the variable
         // would name a line of the file.
@@ -227,18 +225,18 @@ mod tests {
     fn a_misspelt_name_is_rejected_with_the_nearest_one() {
         for (name, near) in [
             (
-                "TOOLGATE_LAYER__TIMEOUT__MAX_MS",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "TOOLGATE_LAYER__TIMEOUT__MAX",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
             (
-                "TOOLGATE_LAYERS_TIMEOUT_MAX_MS",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "TOOLGATE_LAYERS_TIMEOUT_MAX",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
             ("TOOLGATE_STACKS__ORDER", "TOOLGATE_STACK__ORDER"),
             ("TOOLGATE_STACK_ORDER", "TOOLGATE_STACK__ORDER"),
             (
-                "toolgate_layers__timeout__max_ms",
-                "TOOLGATE_LAYERS__TIMEOUT__MAX_MS",
+                "toolgate_layers__timeout__max",
+                "TOOLGATE_LAYERS__TIMEOUT__MAX",
             ),
         ] {
             let problem =

@@ -29,6 +29,17 @@ impl ConfigError {
         self.hint.as_deref()
     }
 
+    /// Creates the error for a resource that no layer takes.
+    pub(crate) fn unused_resource(name: &str) -> Self {
+        Self {
+            place: "the resources".to_owned(),
+            problem: format!("no layer takes a `{name}`"),
+            hint: Some(
+                "what bundled layers take has a setter, such as Resources::store".to_owned(),
+            ),
+        }
+    }
+
     /// Creates the error for a file that cannot be read.
     pub(crate) fn unreadable_file(name: &str, error: &std::io::Error) -> Self {
         let missing = error.kind() == std::io::ErrorKind::NotFound;
@@ -61,42 +72,52 @@ pub enum BuildError {
     Stack(#[from] StackError),
 }
 
-/// The file and the environment variables behind a configuration.
+/// The file behind a configuration, and what overrides it.
 #[derive(Debug, Clone)]
 pub(crate) struct ConfigOrigin {
     name: String,
     text: Arc<str>,
-    variables: Vec<String>,
+    /// The places of values that are not from the file.
+    overrides: Vec<String>,
 }
 
-/// Positions from here on stand for variables, not for bytes of the file.
-const FIRST_VARIABLE_POSITION: usize = usize::MAX / 2;
+/// Positions from here on stand for overrides, not for bytes of the file.
+const FIRST_OVERRIDE_POSITION: usize = usize::MAX / 2;
 
 impl ConfigOrigin {
-    /// Creates the origin of a file without variables.
+    /// Creates the origin of a file without overrides.
     pub(crate) fn for_file(name: &str, text: &str) -> Self {
         Self {
             name: name.to_owned(),
             text: text.into(),
-            variables: Vec::new(),
+            overrides: Vec::new(),
         }
     }
 
     /// Registers a variable and returns its position.
     pub(crate) fn add_variable(&mut self, name: &str) -> Range<usize> {
-        self.variables.push(name.to_owned());
-        let place = FIRST_VARIABLE_POSITION + self.variables.len() - 1;
-        place..place + 1
+        self.add_override(format!("the variable {name}"))
     }
 
-    /// Formats a position as `file:line:column`, or as the name of a variable.
+    /// Registers the program that changes the configuration and returns its position.
+    pub(crate) fn add_program(&mut self) -> Range<usize> {
+        self.add_override(format!("{} as changed by the program", self.name))
+    }
+
+    fn add_override(&mut self, place: String) -> Range<usize> {
+        self.overrides.push(place);
+        let position = FIRST_OVERRIDE_POSITION + self.overrides.len() - 1;
+        position..position + 1
+    }
+
+    /// Formats a position as `file:line:column`, or as the variable or program that overrides it.
     fn format_position(&self, span: &Range<usize>) -> String {
-        if let Some(variable) = span
+        if let Some(place) = span
             .start
-            .checked_sub(FIRST_VARIABLE_POSITION)
-            .and_then(|at| self.variables.get(at))
+            .checked_sub(FIRST_OVERRIDE_POSITION)
+            .and_then(|at| self.overrides.get(at))
         {
-            return format!("the variable {variable}");
+            return place.clone();
         }
         let (line, column) = line_and_column(&self.text, span.start);
         format!("{}:{line}:{column}", self.name)
@@ -130,6 +151,11 @@ impl ConfigOrigin {
             .map_or_else(String::new, |near| format!("; the nearest is `{near}`"));
         let problem = format!("{owner} has no {what} `{word}`{nearest}");
         self.error_at(span, problem, Some(format!("known: {}", known.join(", "))))
+    }
+
+    /// Creates the error for an override of a key inside a plain value.
+    pub(crate) fn not_a_table(&self, span: &Range<usize>, key: &str) -> ConfigError {
+        self.error_at(span, format!("`{key}` is a value, not a table"), None)
     }
 
     /// Converts an error of the TOML parser.

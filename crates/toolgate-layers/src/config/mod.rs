@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! [layers.timeout]
-//! max_ms = 30_000
+//! max = "30s"
 //!
 //! [layers.research]        # a layer under a custom name
 //! use = "scope"
@@ -23,9 +23,10 @@
 
 pub(crate) mod budgets;
 mod bundled;
+mod bundled_resources;
 pub(crate) mod catalog;
+mod changes;
 mod document;
-pub(crate) mod duration;
 mod env;
 pub(crate) mod error;
 pub(crate) mod lists;
@@ -47,7 +48,8 @@ use toolgate_core::{AnyLayer, Budgets, Executor, Stack};
 use crate::{
     Budget, BuildError, Catalog, ConfigError, HumanDuration, ProgramSection, Redact, Resources,
     config::{
-        document::ConfigDocument,
+        changes::ConfigChanges,
+        document::{ConfigDocument, LayerSection, MergedTable},
         env::{EnvOverride, is_toolgate_variable},
         error::ConfigOrigin,
     },
@@ -57,9 +59,9 @@ use crate::{
 ///
 /// ```
 /// use toolgate_layers::Config;
-/// let config = Config::parse("[layers.timeout]\nmax_ms = 30_000")?;
-/// let wrong = Config::parse("[layers.timeout]\nmax_sm = 30_000").unwrap_err();
-/// assert_eq!(wrong.to_string(), "toolgate.toml:2:1: layers.timeout has no option `max_sm`; the nearest is `max_ms`");
+/// let config = Config::parse("[layers.timeout]\nmax = '30s'")?;
+/// let wrong = Config::parse("[layers.timeout]\nmaxx = '30s'").unwrap_err();
+/// assert_eq!(wrong.to_string(), "toolgate.toml:2:1: layers.timeout has no option `maxx`; the nearest is `max`");
 /// # Ok::<(), toolgate_layers::ConfigError>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -69,6 +71,8 @@ pub struct Config {
     text: Arc<str>,
     /// Overrides of the file; later ones override earlier ones.
     variables: Vec<EnvOverride>,
+    /// Changes of the program; they override the variables.
+    changes: ConfigChanges,
     stack: StackSection,
     budgets: Budgets,
 }
@@ -121,13 +125,14 @@ impl Config {
             name,
             text: text.into(),
             variables: Vec::new(),
+            changes: ConfigChanges::default(),
             stack,
             budgets,
         }
         .validate()
     }
 
-    /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000`; they also
+    /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX=5s`; they also
     /// override those of earlier calls.
     ///
     /// The value is parsed as TOML; if that fails, it is plain text. A variable that looks as if it
@@ -209,9 +214,12 @@ impl Config {
     }
 
     /// Returns the value at a path such as `["layers", "policy", "rules"]`, with environment
-    /// overrides applied.
+    /// overrides applied. What a program changes in the options of a layer is not part of it; see
+    /// [`Config::layer_options`].
     pub fn value_at(&self, path: &[&str]) -> Result<Option<Value>, ConfigError> {
-        let (origin, mut table) = self.merged_table()?;
+        let MergedTable {
+            origin, mut table, ..
+        } = self.merged_table()?;
         let Some((last, above)) = path.split_last() else {
             return Ok(None);
         };
@@ -237,18 +245,31 @@ impl Config {
     fn build_layers(&self, parts: &Resources) -> Result<Vec<AnyLayer>, ConfigError> {
         let document = self.parse_document()?;
         let plan = document.plan_layers()?;
-        if plan.iter().any(|section| section.kind.is_layer::<Budget>()) {
+        let replacement = |section: &LayerSection<'_>| self.changes.replacement_of(&section.name);
+        let built = || plan.iter().filter(|section| replacement(section).is_none());
+        if built().any(|section| section.kind.is_layer::<Budget>()) {
             document.budgets.open_accounts(&document.origin, parts)?;
         }
         // Before any layer: recorders further out use the rules of a layer further in.
-        let redaction = plan
-            .iter()
-            .filter_map(|section| section.kind.options_of::<Redact>(&section.options))
+        let redaction = built()
+            .filter_map(|section| document.edited_options::<Redact>(section))
             .collect();
         Redact::share_redactor(redaction, parts);
-        plan.into_iter()
-            .map(|section| document.build_layer(section, parts))
-            .collect()
+        let mut layers = Vec::new();
+        for section in plan.iter() {
+            layers.push(match replacement(section) {
+                Some(layer) => layer.clone(),
+                None => document.build_layer(section.clone(), parts)?,
+            });
+        }
+        // An order that the file gives is kept, and checked when the stack is built. Otherwise the
+        // program's own kinds of layers take their place outside those that ask for approval.
+        if document.stack.order.is_none() {
+            layers.sort_by_key(AnyLayer::stack_rank);
+        }
+        self.changes.insert_added(&mut layers);
+        document.check_resources(&plan, parts)?;
+        Ok(layers)
     }
 
     /// Builds the whole stack over `executor`, and allows the layers in `stack.allow_out_of_band`
@@ -288,12 +309,11 @@ impl Config {
     ///
     /// Parsed again for each use: the document borrows the text, and `Config` owns it.
     fn parse_document(&self) -> Result<ConfigDocument<'_>, ConfigError> {
-        let (origin, table) = self.merged_table()?;
-        ConfigDocument::from_table(&self.catalog, origin, table)
+        ConfigDocument::from_table(&self.catalog, &self.changes, self.merged_table()?)
     }
 
     /// Returns the file's tables with the overrides applied, and the origin of each value.
-    fn merged_table(&self) -> Result<(ConfigOrigin, DeTable<'_>), ConfigError> {
+    fn merged_table(&self) -> Result<MergedTable<'_>, ConfigError> {
         let mut origin = ConfigOrigin::for_file(&self.name, &self.text);
         let mut table = DeTable::parse(&self.text)
             .map_err(|error| origin.toml_error(&error, "the file"))?
@@ -302,11 +322,19 @@ impl Config {
             // Every override gets a position of its own, so that an error names the variable and
             // not a line of the file.
             let place = origin.add_variable(&variable.name);
-            variable.apply_to(&mut table, &place).map_err(|taken| {
-                origin.error_at(&place, format!("`{taken}` is a value, not a table"), None)
-            })?;
+            variable
+                .apply_to(&mut table, &place)
+                .map_err(|taken| origin.not_a_table(&place, &taken))?;
         }
-        Ok((origin, table))
+        let program = origin.add_program();
+        self.changes
+            .apply_to(&mut table, &program)
+            .map_err(|taken| origin.not_a_table(&program, &taken))?;
+        Ok(MergedTable {
+            origin,
+            table,
+            program,
+        })
     }
 }
 
@@ -351,10 +379,10 @@ mod tests {
                 .map(drop)
         };
         assert_eq!(with("HOME"), Ok(()));
-        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS").expect_err("not UTF-8");
+        let error = with("TOOLGATE_LAYERS__TIMEOUT__MAX").expect_err("not UTF-8");
         assert_eq!(
             error.to_string(),
-            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS: it is not UTF-8"
+            "the variable TOOLGATE_LAYERS__TIMEOUT__MAX: it is not UTF-8"
         );
     }
 }

@@ -12,15 +12,17 @@ use std::{
 use serde_json::{Map, Value};
 use toolgate_core::{Json, MAX_DEPTH, RedactionError, Redactor, run_contained_sync, within_depth};
 
-use crate::SecretScanner;
+use crate::{SecretScanner, config::bundled_resources::is_bundled_resource};
 
 /// A map from type to value, shared by all layers of a stack. Clones share its content.
 ///
 /// A program adds its services before the stack is built, and gets from it what its screens watch.
+/// What bundled layers take has a setter of its own. [`Resources::with`] is for layers of the
+/// program; a value that no layer takes is an error when the stack is built.
 ///
 /// ```
-/// use toolgate_layers::{Resources, PathBase};
-/// let parts = Resources::new().with(PathBase::new("/srv/project"));
+/// use toolgate_layers::{PathBase, Resources};
+/// let parts = Resources::new().path_base("/srv/project").with("for a layer of the program");
 /// assert_eq!(parts.get::<PathBase>().unwrap().root().to_str(), Some("/srv/project"));
 /// assert!(parts.get::<String>().is_none());
 /// ```
@@ -30,6 +32,8 @@ pub struct Resources(Arc<Mutex<HashMap<TypeId, ResourceEntry>>>);
 struct ResourceEntry {
     name: &'static str,
     value: Box<dyn Any + Send + Sync>,
+    /// True if a layer or the program has asked for it.
+    taken: bool,
 }
 
 impl Resources {
@@ -49,6 +53,7 @@ impl Resources {
         let part = ResourceEntry {
             name: type_name::<T>(),
             value: Box::new(part),
+            taken: false,
         };
         self.lock_entries().insert(TypeId::of::<T>(), part);
     }
@@ -61,10 +66,10 @@ impl Resources {
 
     /// Returns the value of this type, if there is one.
     pub fn get<T: Clone + Send + Sync + 'static>(&self) -> Option<T> {
-        self.lock_entries()
-            .get(&TypeId::of::<T>())
-            .and_then(|part| part.value.downcast_ref::<T>())
-            .cloned()
+        let mut entries = self.lock_entries();
+        let part = entries.get_mut(&TypeId::of::<T>())?;
+        part.taken = true;
+        part.value.downcast_ref::<T>().cloned()
     }
 
     /// Returns the value of this type. If there is none, stores a default one first, so that later
@@ -75,6 +80,16 @@ impl Resources {
             self.insert(part.clone());
             part
         })
+    }
+
+    /// Returns the name of a type that neither a bundled layer nor anything else has asked for.
+    pub(super) fn unused_type(&self) -> Option<&'static str> {
+        let entries = self.lock_entries();
+        let unused =
+            |(id, part): &(&TypeId, &ResourceEntry)| !part.taken && !is_bundled_resource(**id);
+        // The first by name: the order of a hash map would make the error random.
+        let names = entries.iter().filter(unused).map(|(_, part)| part.name);
+        names.min()
     }
 
     // A poisoned lock is usable: no operation under it leaves the map half-changed.
@@ -192,6 +207,9 @@ impl<R: Redactor> Redactor for ComparingRedactor<R> {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.0.redact_text(text)
     }
+    fn safe_prefix(&self, text: &str) -> usize {
+        self.0.safe_prefix(text)
+    }
 }
 
 impl<R: Redactor> LazyRedactor for ComparingRedactor<R> {}
@@ -226,6 +244,9 @@ impl Redactor for SharedRedactor {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.redacted_text(text).ok_or(RedactionError)
     }
+    fn safe_prefix(&self, text: &str) -> usize {
+        run_contained_sync(|| self.0.safe_prefix(text)).unwrap_or(0)
+    }
 }
 
 /// Two redactors, one after the other.
@@ -237,6 +258,21 @@ impl Redactor for ChainedRedactor {
     }
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.1.redact_text(&self.0.redact_text(text)?)
+    }
+    fn safe_prefix(&self, text: &str) -> usize {
+        // A place that the first redactor allows and the second one does not is tried again with
+        // less text.
+        let mut text = text;
+        loop {
+            let safe = text.floor_char_boundary(self.0.safe_prefix(text));
+            let Ok(shown) = self.0.redact_text(&text[..safe]) else {
+                return 0;
+            };
+            if safe == 0 || self.1.safe_prefix(&shown) == shown.len() {
+                return safe;
+            }
+            text = &text[..text.floor_char_boundary(safe - 1)];
+        }
     }
 }
 

@@ -1,6 +1,10 @@
 //! Rejects calls that cost more than the budget has left.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use futures::FutureExt;
 use schemars::JsonSchema;
@@ -9,8 +13,8 @@ use toolgate_core::{
     Band, BillingService, BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope,
     BudgetUnit, Budgets, Call, CallError, CallId, Charge, ChargeId, Cost, ErrorCategory, Expense,
     ExpenseState, Json, Layer, LayerCapabilities, LogLevel, MemoryStore, Next, Outcome, Payer,
-    RecordKey, Status, StoreError, StoreHandle, StoreRecord, Suspension, Timestamp, Trail,
-    UnknownPrice, convert_dollars, note_keys, run_contained, run_contained_sync,
+    RecordKey, Refusal, Status, StoreError, StoreHandle, StoreRecord, Suspension, Timestamp, Trail,
+    UnknownPrice, convert_dollars, error_chain, note_keys, run_contained, run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, Resources, Toast, ToastLevel, config::budgets::FileBilling};
@@ -194,7 +198,9 @@ fn bill_process(limit: f64) -> Result<BillingService, BadOption> {
 /// Returns the key of the record that a call was paid for: it is paid for once, however often it
 /// resumes.
 fn booked_record_key(call: CallId) -> RecordKey {
-    RecordKey::Layer(call, "budget_booked".into())
+    // Shared, because every call needs the key twice.
+    static NAME: LazyLock<Arc<str>> = LazyLock::new(|| "budget_booked".into());
+    RecordKey::Layer(call, NAME.clone())
 }
 
 /// Runs work on the accounts. A panic of the store counts as its failure.
@@ -210,19 +216,12 @@ fn rejected_outcome(error: &BudgetError) -> Outcome {
     let (text, operator) = match error {
         BudgetError::Store(error) => (
             "the call was not run because its cost could not be reserved".to_owned(),
-            Some(describe_store_error(error)),
+            Some(error_chain(error)),
         ),
         refused => (format!("the call was not run: {refused}"), None),
     };
     let error = CallError::new(ErrorCategory::Refused, text);
-    Outcome::error(Status::BudgetExceeded, CallError { operator, ..error })
-}
-
-fn describe_store_error(error: &StoreError) -> String {
-    match std::error::Error::source(error) {
-        Some(cause) => format!("{error}: {cause}"),
-        None => error.to_string(),
-    }
+    Outcome::error(Refusal::BudgetExceeded, CallError { operator, ..error })
 }
 
 /// Guard of a reservation until it is settled or released, also if the call is dropped.
@@ -307,7 +306,7 @@ impl Drop for ReservationGuard<'_> {
 /// Logs a failed booking. The outcome of the call stands, and the amount stays reserved.
 fn log_failed_booking(call: &Call, booked: Result<(), StoreError>) {
     if let Err(error) = booked {
-        let detail = describe_store_error(&error);
+        let detail = error_chain(&error);
         let text = format!("the cost of the call could not be booked: {detail}");
         call.env().probe().write_log(call, LogLevel::Error, &text);
     }

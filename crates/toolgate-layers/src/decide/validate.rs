@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SchemaProblem,
-    Status, parse_argument_pointer, run_contained_sync,
+    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Refusal,
+    SchemaProblem, parse_argument_pointer, run_contained_sync,
 };
 
 use crate::{BadOption, Configurable, Resources, config::lists};
@@ -133,7 +133,7 @@ impl Layer for Validate {
                     ErrorCategory::InvalidInput,
                     "the arguments could not be checked",
                 );
-                Outcome::error(Status::SchemaViolation, error.with_operator_detail(report))
+                Outcome::error(Refusal::SchemaViolation, error.with_operator_detail(report))
             }
         }
     }
@@ -384,7 +384,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::sync::Mutex;
-    use toolgate_core::{CallSeed, Registry, Schema, ToolSpec, View, map_call};
+    use toolgate_core::Status;
+    use toolgate_core::{CallSeed, Registry, Schema, ToolSpec, map_call};
     use toolgate_testkit::{call_with, echo, echo_under, run_twice, seed, seed_for};
 
     fn configured_layer(rules: Value) -> Result<Validate, String> {
@@ -566,7 +567,11 @@ mod tests {
         let registry = Registry::new();
         let spec = ToolSpec::new("x", "", Schema::for_arguments(schema).expect("valid"));
         registry.register_host(spec).expect("registers");
-        let seed = seed_for(&View::from_registry(&registry), "x", json!({ "n": 1 }));
+        let seed = seed_for(
+            &toolgate_testkit::plain_view(&registry),
+            "x",
+            json!({ "n": 1 }),
+        );
         let problems = |value: Value| {
             let call = Call::new(seed.clone()).with_arguments(value.try_into().expect("object"));
             Validate::new().find_problems(&call).expect("applied").len()

@@ -62,10 +62,10 @@ const MAX_APPROVAL_REQUESTS: usize = 16;
 /// and no approval is requested.
 ///
 /// ```
-/// # use {toolgate_core::{Outcome, Stack, Status, from_fn}, toolgate_testkit::{echo, seed}};
+/// # use {toolgate_core::{Outcome, Refusal, Stack, Status, from_fn}, toolgate_testkit::{echo, seed}};
 /// use toolgate_layers::{CallVerdict, explain};
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// let closed = from_fn(async |_, _| Outcome::refused(Status::Blocked, "closed"));
+/// let closed = from_fn(async |_, _| Outcome::refused(Refusal::Blocked, "closed"));
 /// let stack = Stack::over(echo()).layer(closed).build()?;
 /// let explanation = explain(&stack, seed("echo", serde_json::json!({}))).await;
 /// assert_eq!(explanation.verdict, CallVerdict::Settles(Status::Blocked));

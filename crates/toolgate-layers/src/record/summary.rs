@@ -306,8 +306,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{
-        Annotations, CallSeed, Json, NoteFields, RedactionError, Redactor, Registry, Schema, Stack,
-        Status, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, View, map_outcome,
+        Annotations, CallSeed, Failure, Json, NoteFields, RedactionError, Redactor, Registry,
+        Schema, Stack, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, map_outcome,
     };
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
@@ -347,7 +347,7 @@ mod tests {
             hands.advance(Duration::from_millis(12));
             outcome
         });
-        let script = FakeExecutor::new().then(Outcome::refused(Status::Timeout, "late"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::Timeout, "late"));
         let stack = Stack::over(script)
             .layer(Summary::default())
             .layer(slow)
@@ -373,7 +373,7 @@ mod tests {
     async fn label_kind_and_hints_come_from_the_tool() {
         let registry = Registry::new();
         registry.register(Build).expect("a good name");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(registry)
             .layer(Summary::default())
             .build()

@@ -9,23 +9,30 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, Status,
-    Timestamp, ToolName,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, Outcome,
+    Principal, Status, Timestamp, ToolName,
 };
 
 use crate::{BadOption, Configurable, HumanDuration, Resources};
 
-/// The most failing tools that are tracked. The circuits of further ones never open.
-const MAX_TRACKED_TOOLS: usize = 10_000;
+/// The most circuits of failing tools that are tracked. Further ones never open.
+const MAX_CIRCUITS: usize = 10_000;
 
 /// Answers for a tool that keeps failing, until it has had time to recover.
 ///
 /// After a number of failures in a row, the circuit of that tool is open: calls are answered at
 /// once, and the model reads until when and that it should use other tools. Then a few probes are
-/// let through. The first success closes the circuit, a failure opens it again. Only the health of
-/// the tool counts: an error about the arguments proves that it works, and a blocked or cancelled
-/// call proves nothing. The answer of an open circuit is not transient, so a `Retry` around it does
+/// let through. The first success closes the circuit, a failure opens it again.
+///
+/// Only the health of the tool counts: transient errors, timeouts and panics are failures, one per
+/// call, however many attempts it made. An error about the arguments or about a thing that does not
+/// exist proves that the tool works; any other error that it reports, and a blocked or cancelled
+/// call, proves nothing. The answer of an open circuit is not transient, so a `Retry` around it does
 /// not wait for it.
+///
+/// A circuit belongs to a tool and is shared by all who call it, because a service that is down is
+/// down for all. With [`CircuitScope::Principal`] each principal has its own, for tools that work
+/// with the credentials of the user.
 ///
 /// ```
 /// # use {toolgate_core::Stack, toolgate_layers::{CircuitBreaker, Retry}, toolgate_testkit::echo};
@@ -48,6 +55,19 @@ pub struct CircuitBreakerOptions {
     pub open_for: HumanDuration,
     /// The number of calls that may probe the tool at the same time afterwards.
     pub half_open_probes: u32,
+    /// Whose calls share a circuit.
+    pub per: CircuitScope,
+}
+
+/// Whose calls share a circuit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CircuitScope {
+    /// All calls of a tool.
+    #[default]
+    Tool,
+    /// The calls of a tool on behalf of one principal; those without one share a circuit.
+    Principal,
 }
 
 impl Default for CircuitBreakerOptions {
@@ -56,6 +76,7 @@ impl Default for CircuitBreakerOptions {
             failure_threshold: 5,
             open_for: HumanDuration::from_secs(30),
             half_open_probes: 1,
+            per: CircuitScope::Tool,
         }
     }
 }
@@ -63,10 +84,18 @@ impl Default for CircuitBreakerOptions {
 /// The circuits of tools that have failed recently; a working tool has none.
 #[derive(Debug, Default)]
 struct CircuitMap {
-    by_tool: HashMap<ToolName, ToolCircuit>,
+    by_key: HashMap<CircuitKey, ToolCircuit>,
     /// The number of the latest series of probes, so that late reports of an earlier one are
     /// ignored.
     series: u64,
+}
+
+/// The calls that share a circuit.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct CircuitKey {
+    tool: ToolName,
+    /// The principal, if each has its own circuit.
+    principal: Option<Principal>,
 }
 
 /// The circuit of one tool.
@@ -129,10 +158,25 @@ impl CircuitBreaker {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn key_of(&self, call: &Call) -> CircuitKey {
+        let principal = match self.options.per {
+            CircuitScope::Tool => None,
+            CircuitScope::Principal => call.turn().principal.clone(),
+        };
+        CircuitKey {
+            tool: call.tool.clone(),
+            principal,
+        }
+    }
+
     /// Lets a call through or answers it. With `look`, the state does not change.
     fn admit_call(&self, call: &Call, look: bool) -> Result<CallAdmission, Outcome> {
         let circuits = &mut *self.lock_circuits();
-        let Some(circuit) = circuits.by_tool.get_mut(&call.tool) else {
+        // Almost always: no tool fails, and no key is needed.
+        if circuits.by_key.is_empty() {
+            return Ok(CallAdmission::Normal);
+        }
+        let Some(circuit) = circuits.by_key.get_mut(&self.key_of(call)) else {
             return Ok(CallAdmission::Normal);
         };
         let pass = match circuit.state {
@@ -166,25 +210,25 @@ impl CircuitBreaker {
     /// Updates the circuit after a call.
     fn report_health(
         &self,
-        tool: &ToolName,
+        key: CircuitKey,
         pass: CallAdmission,
         health: ToolHealth,
         now: Timestamp,
     ) {
         let circuits = &mut *self.lock_circuits();
-        if !circuits.by_tool.contains_key(tool) {
-            if health != ToolHealth::Fails || circuits.by_tool.len() >= MAX_TRACKED_TOOLS {
+        if !circuits.by_key.contains_key(&key) {
+            if health != ToolHealth::Fails || circuits.by_key.len() >= MAX_CIRCUITS {
                 return;
             }
-            circuits.by_tool.insert(
-                tool.clone(),
+            circuits.by_key.insert(
+                key.clone(),
                 ToolCircuit {
                     failures: 0,
                     state: CircuitState::Closed,
                 },
             );
         }
-        let Some(circuit) = circuits.by_tool.get_mut(tool) else {
+        let Some(circuit) = circuits.by_key.get_mut(&key) else {
             return;
         };
         let opened = CircuitState::Open {
@@ -192,7 +236,7 @@ impl CircuitBreaker {
         };
         match (circuit.state, pass, health) {
             // Failures have to be in a row, so a success forgets them.
-            (CircuitState::Closed, _, ToolHealth::Works) => drop(circuits.by_tool.remove(tool)),
+            (CircuitState::Closed, _, ToolHealth::Works) => drop(circuits.by_key.remove(&key)),
             (CircuitState::Closed, _, ToolHealth::Fails) => {
                 circuit.failures = circuit.failures.saturating_add(1);
                 if circuit.failures >= self.options.failure_threshold {
@@ -204,7 +248,7 @@ impl CircuitBreaker {
                 CallAdmission::Probe { series: mine },
                 _,
             ) if series == mine => match health {
-                ToolHealth::Works => drop(circuits.by_tool.remove(tool)),
+                ToolHealth::Works => drop(circuits.by_key.remove(&key)),
                 ToolHealth::Fails => {
                     *circuit = ToolCircuit {
                         failures: circuit.failures.saturating_add(1),
@@ -243,7 +287,7 @@ impl Drop for HealthReport<'_> {
         // circuit stays half-open.
         if (self.pass, self.health) != (CallAdmission::Normal, ToolHealth::Unclear) {
             self.breaker.report_health(
-                &self.call.tool,
+                self.breaker.key_of(self.call),
                 self.pass,
                 self.health,
                 self.call.env().clock().now(),
@@ -283,6 +327,10 @@ impl Layer for CircuitBreaker {
         if !known(call.attempt + 1) {
             report.health = tool_health(&outcome);
         }
+        // The failure of the first attempt has counted for the call.
+        if report.health == ToolHealth::Fails && pass == CallAdmission::Normal && call.attempt > 1 {
+            report.health = ToolHealth::Unclear;
+        }
         outcome
     }
 
@@ -315,8 +363,11 @@ fn tool_health(outcome: &Outcome) -> ToolHealth {
                 | ErrorCategory::Permission
                 | ErrorCategory::Conflict,
             ) => ToolHealth::Works,
-            Some(ErrorCategory::Cancelled | ErrorCategory::Refused) => ToolHealth::Unclear,
-            Some(_) | None => ToolHealth::Fails,
+            Some(category) if category.is_transient() => ToolHealth::Fails,
+            Some(ErrorCategory::Timeout | ErrorCategory::Panic) => ToolHealth::Fails,
+            // Most errors that tools report are about one call, such as an order that is not there,
+            // and say nothing about the next one.
+            Some(_) | None => ToolHealth::Unclear,
         },
         Status::ToolNotFound
         | Status::SchemaViolation
@@ -346,7 +397,7 @@ fn unavailable_outcome(tool: &ToolName, failures: u32, until: Option<Timestamp>)
         "the tool {tool} is unavailable {until} after {failures} failures in a row; use another tool or retry later"
     );
     Outcome::error(
-        Status::ExecutorError,
+        Failure::ExecutorError,
         CallError::new(ErrorCategory::Refused, text),
     )
 }

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, CallError, Layer, LayerCapabilities, Next, Outcome, Status, note_keys,
+    Band, Call, CallError, Layer, LayerCapabilities, Next, Outcome, Refusal, Status, note_keys,
     run_contained_sync,
 };
 
@@ -232,7 +232,7 @@ impl Layer for Retry {
                 Err(RetryStop::Cancelled) => {
                     next.note_reason("cancelled while waiting for the next attempt");
                     let text = "the call failed and was cancelled before it was retried";
-                    return Outcome::refused(Status::Cancelled, text);
+                    return Outcome::refused(Refusal::Cancelled, text);
                 }
             }
         }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, Layer, LayerCapabilities, LayerName, Next, NoteFields, Outcome, Status, ToolSpec,
+    Band, Call, Layer, LayerCapabilities, LayerName, Next, NoteFields, Outcome, Refusal, ToolSpec,
     Transform,
 };
 
@@ -216,7 +216,7 @@ impl RequireReason {
         let text = format!(
             "Give a {field}{length}: add \"{field}\" to the arguments and explain why you make this call."
         );
-        Outcome::refused(Status::SchemaViolation, text)
+        Outcome::refused(Refusal::SchemaViolation, text)
     }
 }
 
@@ -326,6 +326,7 @@ impl Layer for RequireReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolgate_core::Status;
     use toolgate_core::{
         Annotations, Arguments, CallSeed, Json, RedactionError, Redactor, Registry, Schema,
         SettledOutcome, Stack, Tool, ToolError, ToolRequest, View,
@@ -539,7 +540,7 @@ mod tests {
             }
         }
         let other: Arc<dyn Transform> = Arc::new(Other);
-        let view = View::from_registry(&strict_registry())
+        let view = toolgate_testkit::plain_view(&strict_registry())
             .apply_transforms([&other])
             .expect("additive");
         let executor = FakeExecutor::new();

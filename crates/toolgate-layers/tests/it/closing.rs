@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use toolgate_core::{
     Annotations, AnyLayer, Call, CallError, CallSeed, ErrorCategory, Json, Layer, Outcome,
-    RedactionError, Registry, Schema, SettledOutcome, Stack, Status, Timestamp, ToolSpec, View,
+    RedactionError, Registry, Schema, SettledOutcome, Stack, Status, Timestamp, ToolSpec,
 };
 use toolgate_layers::{
     Config, FileChanges, FileWatcher, Ledger, MemoryReceipts, OutputCap, ProgressLayer,
@@ -40,7 +40,7 @@ fn ended_call(tool: &str, end: SettledOutcome) -> CallSeed {
         env,
         closing: Some(Arc::new(end)),
         ..seed_for(
-            &View::from_registry(&registry),
+            &toolgate_testkit::plain_view(&registry),
             tool,
             json!({ "path": "a" }),
         )

@@ -35,7 +35,7 @@ fn an_unknown_word_is_rejected_with_its_line_and_the_nearest_one() {
             "toolgate.toml:2:9: the catalog has no layer `timeuot`; the nearest is `timeout`",
         ),
         (
-            "[layers.timeout]\nmax_ms = 1\nmesage = 'x'\n",
+            "[layers.timeout]\nmax = '1ms'\nmesage = 'x'\n",
             "toolgate.toml:3:1: layers.timeout has no option `mesage`; the nearest is `message`",
         ),
         (
@@ -81,15 +81,15 @@ fn a_word_that_resembles_nothing_gets_the_list_instead() {
 #[test]
 fn wrong_types_and_broken_syntax_name_the_line() {
     for (text, place) in [
-        ("[layers.timeout]\nmax_ms = 'soon'\n", "toolgate.toml:2:10"),
-        ("[layers.timeout]\nmax_ms = -1\n", "toolgate.toml:2:10"),
+        ("[layers.timeout]\nmax = 'soon'\n", "toolgate.toml:2:7"),
+        ("[layers.timeout]\nmax = -1\n", "toolgate.toml:2:7"),
         ("[layers.timeout]\ngrace = 'a while'\n", "toolgate.toml:2:9"),
         ("[layers.timeout]\nenabled = 'yes'\n", "toolgate.toml:2:11"),
         ("[layers]\ntimeout = 3\n", "toolgate.toml:2:11"),
         ("layers = 3\n", "toolgate.toml:1:10"),
-        ("[layers.timeout\nmax_ms = 1\n", "toolgate.toml:1:16"),
+        ("[layers.timeout\nmax = '1s'\n", "toolgate.toml:1:16"),
         (
-            "[layers.timeout]\nmax_ms = 1\nmax_ms = 2\n",
+            "[layers.timeout]\nmax = '1s'\nmax = '2s'\n",
             "toolgate.toml:3:1",
         ),
         ("[layers.timeout]\nmessage = ' '\n", "toolgate.toml:2:11"),
@@ -108,20 +108,24 @@ fn wrong_types_and_broken_syntax_name_the_line() {
 fn a_value_of_the_wrong_type_is_reported_with_its_key_in_terms_of_the_file() {
     for (text, expected) in [
         (
-            "[layers.timeout]\nmax_ms = '30s'\n",
-            "layers.timeout.max_ms takes a whole number of at least 0, not \"30s\"",
+            "[layers.output_cap]\nmax_bytes = '30k'\n",
+            "layers.output_cap.max_bytes takes a whole number of at least 0, not \"30k\"",
         ),
         (
-            "[layers.timeout]\nmax_ms = -1\n",
-            "layers.timeout.max_ms takes a whole number of at least 0, not -1",
+            "[layers.output_cap]\nmax_bytes = -1\n",
+            "layers.output_cap.max_bytes takes a whole number of at least 0, not -1",
         ),
         (
             "[layers.timeout]\ngrace = 5\n",
-            "layers.timeout.grace takes a duration such as \"5s\", not 5",
+            "layers.timeout.grace: 5 has no unit; write \"30s\", with the quotes",
         ),
         (
-            "[layers.timeout]\nper_tool = { run_shell = '5m' }\n",
-            "layers.timeout.per_tool.run_shell takes a whole number of at least 0, not \"5m\"",
+            "[layers.timeout]\nper_tool = { run_shell = 600_000 }\n",
+            "layers.timeout.per_tool.run_shell: 600000 has no unit; write \"30s\", with the quotes",
+        ),
+        (
+            "[layers.timeout]\ngrace = true\n",
+            "layers.timeout.grace takes a duration such as \"30s\", not true",
         ),
         (
             "[layers.timeout]\nenabled = 'yes'\n",
@@ -144,8 +148,8 @@ fn a_value_of_the_wrong_type_is_reported_with_its_key_in_terms_of_the_file() {
             "layers.telemetry.sink takes a string in quotes or a table",
         ),
         (
-            "[layers.timeout]\nmax_ms = 99999999999999999999\n",
-            "layers.timeout.max_ms takes a whole number of at least 0, not 99999999999999999999",
+            "[layers.output_cap]\nmax_bytes = 99999999999999999999\n",
+            "layers.output_cap.max_bytes takes a whole number of at least 0, not 99999999999999999999",
         ),
         (
             "[layers.retry]\nmax_attempts = 5000000000\n",
@@ -235,12 +239,12 @@ fn pair(name: &str, value: &str) -> [(String, String); 1] {
 #[test]
 fn a_variable_that_overrides_nothing_is_rejected_with_the_nearest() {
     let error = Config::default()
-        .with_environment(pair("TOOLGATE_LAYER__TIMEOUT__MAX_MS", "5"))
+        .with_environment(pair("TOOLGATE_LAYER__TIMEOUT__MAX", "5"))
         .expect_err("misspelt");
     assert_eq!(
         error.to_string(),
-        "the variable TOOLGATE_LAYER__TIMEOUT__MAX_MS: it overrides nothing; the nearest is \
-         `TOOLGATE_LAYERS__TIMEOUT__MAX_MS`"
+        "the variable TOOLGATE_LAYER__TIMEOUT__MAX: it overrides nothing; the nearest is \
+         `TOOLGATE_LAYERS__TIMEOUT__MAX`"
     );
     Config::default()
         .with_environment(pair("TOOLGATE_INTERLEAVINGS", "5"))
@@ -326,21 +330,21 @@ fn variables_override_the_file() {
 fn a_bad_variable_is_named_instead_of_a_line() {
     let with = |name: &str, value: &str| {
         let variables = [(name.to_owned(), value.to_owned())];
-        let config = parse_valid("[layers.timeout]\nmax_ms = 5\n").with_environment(variables);
+        let config = parse_valid("[layers.timeout]\nmax = '5s'\n").with_environment(variables);
         config
             .and_then(|config| default_stack(&config, &Resources::new()).map(drop))
             .expect_err(name)
             .to_string()
     };
     assert_eq!(
-        with("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "7"),
-        "the variable TOOLGATE_LAYERS__TIMEOUT__MAX_SM: layers.timeout has no option `max_sm`; the nearest is `max_ms`"
+        with("TOOLGATE_LAYERS__TIMEOUT__MAXX", "7s"),
+        "the variable TOOLGATE_LAYERS__TIMEOUT__MAXX: layers.timeout has no option `maxx`; the nearest is `max`"
     );
     assert!(
-        with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "soon")
-            .starts_with("the variable TOOLGATE_LAYERS__TIMEOUT__MAX_MS")
+        with("TOOLGATE_LAYERS__TIMEOUT__MAX", "soon")
+            .starts_with("the variable TOOLGATE_LAYERS__TIMEOUT__MAX")
     );
-    assert!(with("TOOLGATE_LAYERS__TIMEOUT__MAX_MS__X", "1").contains("`max_ms` is a value"));
+    assert!(with("TOOLGATE_LAYERS__TIMEOUT__MAX__X", "1").contains("`max` is a value"));
     assert!(with("TOOLGATE_LAYERS____X", "1").contains("is empty"));
     assert!(with("TOOLGATE_LAYERS__TIMEOUT__PER_TOOL", "{ a = 'b' }").starts_with("the variable"));
 }
@@ -348,12 +352,12 @@ fn a_bad_variable_is_named_instead_of_a_line() {
 #[test]
 fn a_listed_order_is_the_whole_stack_outermost_first() {
     let config = parse_valid(
-        "[stack]\norder = ['redact', 'slow', 'timeout']\n[layers.slow]\nuse = 'timeout'\nmax_ms = 9\n",
+        "[stack]\norder = ['redact', 'slow', 'timeout']\n[layers.slow]\nuse = 'timeout'\nmax = '9s'\n",
     );
     assert_eq!(layer_names(&config), ["redact", "slow", "timeout"]);
     let twice = rejected("[stack]\norder = ['redact', 'redact']\n");
     assert!(twice.to_string().contains("`redact` twice"), "{twice}");
-    let unused = rejected("[stack]\norder = ['redact']\n\n[layers.timeout]\nmax_ms = 1\n");
+    let unused = rejected("[stack]\norder = ['redact']\n\n[layers.timeout]\nmax = '1s'\n");
     assert_eq!(unused.location(), "toolgate.toml:4:9");
     assert!(
         unused.problem().contains("is not in stack.order"),
@@ -364,7 +368,7 @@ fn a_listed_order_is_the_whole_stack_outermost_first() {
 
 #[test]
 fn a_layer_with_a_custom_name_is_placed_beside_its_kind() {
-    let config = parse_valid("[layers.short]\nuse = 'timeout'\nmax_ms = 10\non = ['ping*']\n");
+    let config = parse_valid("[layers.short]\nuse = 'timeout'\nmax = '10ms'\non = ['ping*']\n");
     let names = layer_names(&config);
     let at = |name: &str| names.iter().position(|known| known == name).expect(name);
     assert!(at("short") < at("timeout"));
@@ -422,9 +426,9 @@ fn the_schema_for_editors_accepts_what_loads_and_rejects_what_does_not() {
     };
     for good in [
         "",
-        "[layers.timeout]\nmax_ms = 3\nenabled = true\non = ['a*']\ngrace = '3s'\n",
+        "[layers.timeout]\nmax = '3s'\nenabled = true\non = ['a*']\ngrace = '3s'\n",
         "[layers.mine]\nuse = 'redact'\narguments = true\n",
-        "[layers.mine]\nuse = 'timeout'\nmax_ms = 3\nenabled = true\non = ['a*']\n",
+        "[layers.mine]\nuse = 'timeout'\nmax = '3s'\nenabled = true\non = ['a*']\n",
         "[layers.timeout]\nuse = 'timeout'\n",
         "[stack]\norder = ['redact']\nturn_deadline = '5m'\n",
     ] {

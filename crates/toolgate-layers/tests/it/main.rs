@@ -4,6 +4,7 @@
 mod budgets;
 mod closing;
 mod config;
+mod config_changes;
 mod explain;
 mod ledger_tampering;
 mod lint;

@@ -50,7 +50,7 @@ fn view_with(annotations: Annotations, executor: ExecutorTag) -> View {
             OnExisting::Reject,
         )
         .expect("registered");
-    View::from_registry(&registry)
+    toolgate_testkit::plain_view(&registry)
 }
 
 fn judge_tool(policy: &Policy, annotations: Annotations, arguments: Value) -> PolicyEffect {

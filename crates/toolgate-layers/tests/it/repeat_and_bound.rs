@@ -42,7 +42,7 @@ async fn settle(annotations: Annotations, attempt: Attempt) -> (SettledOutcome, 
         .expect("free");
     // There is no approver; these tests are about the layers below.
     let config =
-        Config::parse("[layers.policy]\ndefault = 'allow'\n[layers.timeout]\nmax_ms = 30_000\n")
+        Config::parse("[layers.policy]\ndefault = 'allow'\n[layers.timeout]\nmax = '30s'\n")
             .expect("valid");
     let layers = default_stack(&config, &Resources::new()).expect("valid");
     let stack = Stack::over(registry.clone())

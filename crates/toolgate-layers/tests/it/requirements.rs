@@ -185,7 +185,7 @@ fn build_stack(pieces: &[Piece], by_band: bool, executor: FakeExecutor) -> Stack
     let kept = KeptCall::default();
     let mut layers: Vec<AnyLayer> = pieces.iter().map(|piece| piece.build(&kept)).collect();
     if by_band {
-        layers.sort_by_key(AnyLayer::band);
+        layers.sort_by_key(AnyLayer::stack_rank);
     }
     let mut builder = Stack::over(executor);
     for (at, layer) in layers.into_iter().enumerate() {

@@ -458,3 +458,165 @@ fn configured_redaction_extends_the_programs_own_and_every_layer_extends_the_sha
         "1"
     );
 }
+
+mod pieces {
+    //! A text that arrives in pieces is redacted like the whole text.
+
+    use std::sync::LazyLock;
+
+    use proptest::prelude::*;
+    use toolgate_core::Redactor;
+    use toolgate_layers::{SecretScanner, SecretScannerOptions, SharedRedactor};
+
+    const KNOWN: [&str; 3] = [
+        "correct horse battery staple",
+        "swordfish-77",
+        "Passwort für ü",
+    ];
+
+    fn scanner() -> SecretScanner {
+        static SCANNER: LazyLock<SecretScanner> = LazyLock::new(|| {
+            let known = KNOWN.map(str::to_owned);
+            SecretScanner::with_options(SecretScannerOptions::default(), known)
+        });
+        SCANNER.clone()
+    }
+
+    /// Shows the pieces as a screen would, holding back what the redactor asks for.
+    fn show_pieces(redactor: &impl Redactor, pieces: &[&str]) -> String {
+        let mut held = String::new();
+        let mut shown = String::new();
+        for piece in pieces {
+            held.push_str(piece);
+            let rest = held.split_off(redactor.safe_prefix(&held));
+            shown += &redactor.redact_text(&held).expect("redacts");
+            held = rest;
+        }
+        shown + &redactor.redact_text(&held).expect("redacts")
+    }
+
+    fn split(text: &str, mut cuts: Vec<usize>) -> Vec<&str> {
+        cuts.iter_mut()
+            .for_each(|cut| *cut = text.floor_char_boundary(*cut % (text.len() + 1)));
+        cuts.sort_unstable();
+        let mut from = 0;
+        let mut pieces = Vec::new();
+        for cut in cuts.into_iter().chain([text.len()]) {
+            pieces.push(&text[from..cut]);
+            from = cut;
+        }
+        pieces
+    }
+
+    fn any_fragment() -> impl Strategy<Value = String> {
+        let fixed = prop::sample::select(vec![
+            "AKIAIOSFODNN7EXAMPLE",
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "Bearer",
+            "basic",
+            "abcDEF0123456789ghi",
+            "password",
+            "\"password\":",
+            "password = ",
+            "--password ",
+            "PASSWORD=",
+            "token",
+            "next_page_token",
+            "api_key: ",
+            "Cookie: a=b; c=d",
+            "Set-Cookie: ",
+            "https://ann:hunter2@host/x",
+            "://",
+            "postgres://u:",
+            "@host",
+            "hunter2",
+            "'hunter2'",
+            "\"hun\\\"ter2\"",
+            "-----BEGIN RSA PRIVATE KEY-----",
+            "-----BEGIN",
+            "-----BEGIN CERTIFICATE-----",
+            "-----END RSA PRIVATE KEY-----",
+            "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn",
+            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIi.abcd1234",
+            "\n",
+            "\n\n",
+            " ",
+            "  ",
+            "\t",
+            "[",
+            "{",
+            "}",
+            ",",
+            ";",
+            "&",
+            "?",
+            "(",
+            "<",
+            ">",
+            ".",
+            "ü",
+            "risk-",
+            "sk-",
+            "\r\n",
+            "correct horse ",
+            "correct horse battery staple",
+            "SWORDFISH-77",
+            "swordfish",
+            "Passwort für ",
+            "Passwort für ü",
+        ]);
+        prop_oneof![4 => fixed.prop_map(str::to_owned), 1 => "[ -~\n]{0,12}", 1 => "[a-z]{1,8} "]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+        #[test]
+        fn pieces_are_redacted_like_the_whole_text(
+            fragments in prop::collection::vec(any_fragment(), 0..16),
+            cuts in prop::collection::vec(0_usize..4_096, 0..24),
+        ) {
+            let text = fragments.concat();
+            let pieces = split(&text, cuts);
+            let scanner = scanner();
+            let whole = scanner.redact_str(&text).into_owned();
+            prop_assert_eq!(show_pieces(&scanner, &pieces), whole);
+        }
+
+        #[test]
+        fn pieces_pass_two_redactors_like_the_whole_text(
+            fragments in prop::collection::vec(any_fragment(), 0..12),
+            cuts in prop::collection::vec(0_usize..4_096, 0..12),
+        ) {
+            let text = fragments.concat();
+            let pieces = split(&text, cuts);
+            let both = SharedRedactor::new(SecretScanner::standard()).and(scanner());
+            let whole = both.redact_text(&text).expect("redacts");
+            prop_assert_eq!(show_pieces(&both, &pieces), whole);
+        }
+    }
+
+    #[test]
+    fn ordinary_words_are_shown_as_they_arrive() {
+        let scanner = scanner();
+        for (text, shown) in [
+            ("The basic idea of a tok", "The basic idea of a "),
+            (
+                "see https://example.com/x for mo",
+                "see https://example.com/x for ",
+            ),
+            ("the token limit is re", "the token limit is "),
+            ("the password is hunt", "the password is "),
+            ("password: hunt", ""),
+            ("say correct horse bat", "say "),
+        ] {
+            assert_eq!(&text[..scanner.safe_prefix(text)], shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_without_a_line_end_is_not_held_back_for_ever() {
+        let text = format!("password: {}", "word ".repeat(2_000));
+        assert!(text.len() - scanner().safe_prefix(&text) < 8);
+    }
+}

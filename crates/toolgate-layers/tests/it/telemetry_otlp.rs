@@ -14,7 +14,8 @@ use tokio::{
     process::{Child, ChildStdout, Command},
 };
 use toolgate_core::{
-    Band, Call, LayerExt, Next, Outcome, Stack, StackBuilder, Status, around, from_fn,
+    Band, Call, Failure, LayerExt, Next, Outcome, Refusal, Stack, StackBuilder, Status, around,
+    from_fn,
 };
 use toolgate_layers::{OtlpSettings, OtlpSpans, Telemetry, TelemetryCounters};
 use toolgate_testkit::{FakeExecutor, TestClock, call, echo, env_at, run_twice, seed};
@@ -71,7 +72,7 @@ async fn a_call_arrives_as_a_span_with_children_per_layer_and_attempt() {
         service_name,
         ..settings_for(receiver.port, PATIENCE)
     });
-    let script = FakeExecutor::new().then(Outcome::refused(Status::ExecutorError, "busy"));
+    let script = FakeExecutor::new().then(Outcome::failed_with(Failure::ExecutorError, "busy"));
     assert!(
         stack_under(&telemetry, script)
             .build()
@@ -135,7 +136,7 @@ async fn a_call_arrives_as_a_span_with_children_per_layer_and_attempt() {
 async fn blocked_and_suspended_calls_arrive_too_and_are_linked() {
     let mut receiver = CollectorProcess::start().await;
     let telemetry = start_telemetry(settings_for(receiver.port, PATIENCE));
-    let refusing = from_fn(async |_, _| Outcome::refused(Status::OutOfScope, "no"));
+    let refusing = from_fn(async |_, _| Outcome::refused(Refusal::OutOfScope, "no"));
     let gate = refusing.named("scope").in_band(Band::Decide);
     let stack = Stack::over(echo())
         .layer(telemetry.clone())

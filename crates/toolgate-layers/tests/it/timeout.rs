@@ -15,7 +15,7 @@ use serde_json::json;
 use toolgate_core::{
     Annotations, Call, CallEnv, CallSeed, Clock, Context, ErrorCategory, MemoryStore, NoProbe,
     Outcome, Registry, SettledOutcome, Stack, Status, StopConfirmation, StoreHandle, Timestamp,
-    ToolError, View, tool_fn,
+    ToolError, tool_fn,
 };
 use toolgate_layers::Timeout;
 use toolgate_testkit::{TestClock, env_at, seed_for};
@@ -45,7 +45,7 @@ where
     registry
         .register(tool_fn("work", "Works.", tool).with_annotations(annotations))
         .expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let stack = Stack::over(registry)
         .layer(layer)
         .build()
@@ -105,9 +105,14 @@ async fn a_tool_that_reacts_to_cancellation_settles_as_timeout_even_if_it_writes
 
 #[tokio::test]
 async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_its_outcome_is_unknown() {
-    for (annotations, status) in [
-        (writing_annotations(), Status::OutcomeUnknown),
-        (Annotations::read_only(), Status::Timeout),
+    for (annotations, steps, status) in [
+        (
+            writing_annotations(),
+            &[LIMIT, GRACE][..],
+            Status::OutcomeUnknown,
+        ),
+        // What only reads is not waited for.
+        (Annotations::read_only(), &[LIMIT], Status::Timeout),
     ] {
         let clock = TestClock::new();
         let dropped = Arc::new(AtomicBool::new(false));
@@ -120,11 +125,33 @@ async fn a_tool_that_ignores_cancellation_is_dropped_after_the_grace_and_its_out
             }
         };
         let (stack, call) = stack_of(annotations, short_timeout(), tool, &clock);
-        let settled = run_through(&clock, &stack, call, &[LIMIT, GRACE]).await;
+        let settled = run_through(&clock, &stack, call, steps).await;
         assert_eq!(settled.status, status);
         assert!(dropped.load(Ordering::SeqCst), "the future is gone");
         assert_eq!(clock.sleeper_count(), 0);
     }
+}
+
+#[tokio::test]
+async fn a_tool_that_only_reads_settles_at_the_deadline_and_its_processes_are_stopped() {
+    let clock = TestClock::new();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let seen = stopped.clone();
+    let tool = move |_: Nothing, cx: Context| {
+        let seen = seen.clone();
+        async move {
+            cx.on_stop(move || {
+                seen.store(true, Ordering::SeqCst);
+                StopConfirmation::Confirmed
+            });
+            std::future::pending().await
+        }
+    };
+    let (stack, call) = stack_of(Annotations::read_only(), short_timeout(), tool, &clock);
+    let settled = run_through(&clock, &stack, call, &[LIMIT]).await;
+    assert_eq!(settled.status, Status::Timeout);
+    assert_eq!(settled.duration(), LIMIT, "not later");
+    wait_until(|| stopped.load(Ordering::SeqCst)).await;
 }
 
 struct SetOnDrop(Arc<AtomicBool>);
@@ -198,7 +225,7 @@ async fn a_tool_stuck_in_blocking_code_does_not_block_its_caller() {
         }
     });
     registry.register(tool).expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let stack = Stack::over(registry)
         .layer(quick_timeout())
         .build()
@@ -284,7 +311,7 @@ async fn a_process_with_grandchildren_that_ignores_sigterm_does_not_survive() {
         }
     });
     registry.register(tool).expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     // Long enough for two processes to start and to be killed on a busy machine.
     let layer = Timeout::after(Duration::from_secs(3)).grace(Duration::from_secs(2));
     let stack = Stack::over(registry)
@@ -317,7 +344,7 @@ async fn dropping_a_call_kills_its_processes() {
         }
     });
     registry.register(tool).expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let stack = Stack::over(registry)
         .layer(Timeout::after(Duration::from_secs(600)))
         .build()
@@ -401,7 +428,7 @@ where
     registry
         .register(tool_fn("work", "Works.", tool).with_annotations(annotations))
         .expect("free");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     (
         Stack::over(registry)
             .layer(layer)

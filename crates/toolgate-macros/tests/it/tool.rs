@@ -1,6 +1,12 @@
 //! Tests of the tools that `#[tool]` generates.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use futures::executor::block_on;
 use schemars::JsonSchema;
@@ -10,7 +16,7 @@ use toolgate::{
     Annotations, Arguments, Call, Outcome, Registry, SideEffect, Stack, Status, Tool, ToolError,
     stack::ErrorCategory,
     tool,
-    tool::{Context, Resource, ToolKind, ToolOutput},
+    tool::{Context, RegisterError, Resource, State, ToolKind, ToolOutput},
 };
 
 /// Reads a text file.
@@ -451,4 +457,72 @@ fn other_attributes_stay_with_the_function() {
         input_schema(&many)["required"].as_array().map(Vec::len),
         Some(8)
     );
+}
+
+/// Counts the calls.
+#[tool]
+async fn count_calls(
+    /// Added to the number of calls.
+    by: u64,
+    State(calls): State<Arc<AtomicU64>>,
+    cx: &Context,
+) -> String {
+    let number = calls.fetch_add(1, Ordering::Relaxed) + 1;
+    format!("{} of {}", number + by, cx.tool)
+}
+
+#[test]
+fn state_is_shared_by_the_calls_and_not_shown_to_the_model() {
+    let calls = Arc::new(AtomicU64::new(0));
+    let tool = count_calls.with_state(calls.clone());
+    let parameters = input_schema(&tool)["properties"].clone();
+    assert_eq!(
+        parameters
+            .as_object()
+            .expect("an object")
+            .keys()
+            .collect::<Vec<_>>(),
+        ["by"]
+    );
+    for expected in ["11 of count_calls", "12 of count_calls"] {
+        assert_eq!(
+            model_text(&run_tool(tool.clone(), json!({ "by": 10 }))),
+            expected
+        );
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    let cx = detached_context();
+    let by_hand = count_calls::call(1, State(calls), &cx);
+    assert_eq!(block_on(by_hand), "4 of by hand");
+}
+
+/// Sends money back.
+#[tool]
+async fn refund(
+    amount: u32,
+    #[host]
+    #[serde(rename = "tenant_id")]
+    tenant: String,
+) -> String {
+    format!("{amount} for {tenant}")
+}
+
+#[test]
+fn a_parameter_of_the_host_has_to_be_filled_before_the_tool_can_be_registered() {
+    let registry = Registry::new();
+    let error = registry.register(refund).expect_err("nothing fills it");
+    assert!(
+        matches!(&error, RegisterError::HostValue { parameter, .. } if parameter == "tenant_id"),
+        "{error}"
+    );
+    registry
+        .register(refund.fill("tenant_id", |_: &Call| Some("north")))
+        .expect("filled");
+    let entry = registry.get("refund").expect("there");
+    assert_eq!(
+        entry.host_values.parameters().collect::<Vec<_>>(),
+        ["tenant_id"]
+    );
+    let by_hand = block_on(refund::call(5, "south".to_owned()));
+    assert_eq!(by_hand, "5 for south");
 }

@@ -27,7 +27,7 @@ const CASSETTE_VERSION: u32 = 1;
 #[non_exhaustive]
 pub enum CassetteError {
     /// The file could not be opened, read or written.
-    #[error("{path}: the cassette cannot be opened")]
+    #[error("{path}: the cassette cannot be opened: {source}")]
     Io {
         /// The path of the file.
         path: String,

@@ -19,6 +19,8 @@ pub(crate) mod setup;
 #[cfg(feature = "http")]
 mod strict_schema;
 #[cfg(feature = "http")]
+pub(crate) mod tool_dialect;
+#[cfg(feature = "http")]
 mod tool_names;
 
 use std::sync::Arc;

@@ -53,7 +53,7 @@ pub enum SetupError {
         known: String,
     },
     /// The HTTP client could not be built; `source()` has the cause.
-    #[error("the HTTP client could not be built")]
+    #[error("the HTTP client could not be built: {0}")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 

@@ -79,7 +79,7 @@ mod tests {
                 .register_host(ToolSpec::new(name, "A tool.", Schema::any_object()))
                 .expect("free");
         }
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let mut wire: Vec<String> = names
             .iter()
             .map(|name| RULE.to_wire(name).into_owned())

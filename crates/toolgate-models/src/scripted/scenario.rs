@@ -9,7 +9,8 @@ use toml::{
     de::{DeTable, DeValue},
 };
 use toolgate_core::{
-    FinishReason, ModelErrorKind, ModelName, Usage, backticked_words, line_and_column,
+    FinishReason, HumanDuration, ModelErrorKind, ModelName, Usage, backticked_words,
+    line_and_column,
 };
 
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
 /// let model = toolgate_models::ScriptedModel::from_toml(r#"
 ///     model = "scripted:captain"       # its name; optional, like everything but [[reply]]
 ///     chunk = 8                        # characters per delta
-///     delay_ms = 40                    # before each delta, if the model plays in real time
+///     delay = "40ms"                   # before each delta, if the model plays in real time
 ///
 ///     [[reply]]
 ///     reasoning = "The user wants to know what is here."
@@ -32,7 +33,7 @@ use crate::{
 ///     usage = { input = 120, output = 30 }
 ///
 ///     [[reply]]                        # when retried after this, the model continues with the next reply
-///     error = { kind = "overloaded", detail = "try again", retry_after_ms = 500 }
+///     error = { kind = "overloaded", detail = "try again", retry_after = "500ms" }
 ///
 ///     [[reply]]                        # an alternative to the reply after it
 ///     when = { tool_result = { tool = "list_dir", contains = "Cargo.toml" } }
@@ -86,7 +87,7 @@ impl ScriptedModel {
 #[non_exhaustive]
 pub enum ScenarioError {
     /// The file could not be read.
-    #[error("{name}: the scenario cannot be read")]
+    #[error("{name}: the scenario cannot be read: {source}")]
     Unreadable {
         /// The path of the file.
         name: String,
@@ -155,7 +156,7 @@ impl ScenarioError {
 struct ScenarioFile {
     model: Option<String>,
     chunk: Option<NonZeroUsize>,
-    delay_ms: Option<u64>,
+    delay: Option<HumanDuration>,
     #[serde(default)]
     reply: Vec<ReplyTable>,
 }
@@ -173,7 +174,7 @@ struct ReplyTable {
     when: Option<WhenTable>,
     #[serde(default, deserialize_with = "deserialize_repeat")]
     repeat: Option<LineRepeat>,
-    delay_ms: Option<u64>,
+    delay: Option<HumanDuration>,
 }
 
 #[derive(Deserialize)]
@@ -203,7 +204,7 @@ struct ErrorTable {
     #[serde(default)]
     detail: String,
     status: Option<u16>,
-    retry_after_ms: Option<u64>,
+    retry_after: Option<HumanDuration>,
 }
 
 #[derive(Deserialize)]
@@ -256,7 +257,7 @@ fn parse_toml_scenario(name: &str, text: &str) -> Result<ScriptedModel, Scenario
 
 impl ScenarioFile {
     fn into_model(self, name: &str) -> Result<ScriptedModel, ScenarioError> {
-        let pause = self.delay_ms.map(Duration::from_millis);
+        let pause = self.delay.map(HumanDuration::get);
         let mut lines: Vec<ScriptLine> = Vec::with_capacity(self.reply.len());
         for (at, reply) in self.reply.into_iter().enumerate() {
             let place = || format!("{name}: reply {}", at + 1);
@@ -328,7 +329,7 @@ impl ReplyTable {
             when: self.when.map(WhenTable::into_condition),
             repeat: self.repeat.unwrap_or_default(),
             finish: self.finish,
-            pause: self.delay_ms.map(Duration::from_millis).or(pause),
+            pause: self.delay.map(HumanDuration::get).or(pause),
         })
     }
 }
@@ -353,7 +354,7 @@ impl CallTable {
 
 impl ErrorTable {
     fn into_failure(self) -> ScriptFailure {
-        let retry_after = self.retry_after_ms.map(Duration::from_millis);
+        let retry_after = self.retry_after.map(HumanDuration::get);
         ScriptFailure {
             kind: self.kind,
             detail: self.detail,

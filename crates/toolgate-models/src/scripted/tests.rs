@@ -3,7 +3,7 @@
 use super::*;
 use futures::executor::block_on;
 use serde_json::json;
-use toolgate_core::{Registry, Schema, ToolAnswer, ToolSpec, Usage, View};
+use toolgate_core::{Registry, Schema, ToolAnswer, ToolSpec, Usage};
 
 fn asked(messages: Vec<Message>) -> ModelRequest {
     ModelRequest {
@@ -214,7 +214,7 @@ fn a_line_can_depend_on_the_tools_in_the_view() {
         "I cannot".into(),
     ]);
     let request = ModelRequest {
-        view: View::from_registry(&registry),
+        view: toolgate_testkit::plain_view(&registry),
         ..ModelRequest::default()
     };
     assert_eq!(reply_text(&model, &request), "I can read");

@@ -264,14 +264,15 @@ mod tests {
     #[test]
     fn tools_are_encoded_once_per_view() {
         let cache = ViewCache::default();
-        let view = View::from_registry(&Registry::new());
+        let view = toolgate_testkit::plain_view(&Registry::new());
         assert_eq!(cache.get_or_encode(&view, |_| "a".into()), "a");
         assert_eq!(
             cache.get_or_encode(&view.clone(), |_| unreachable!("it is cached")),
             "a"
         );
         assert_eq!(
-            cache.get_or_encode(&View::from_registry(&Registry::new()), |_| "b".into()),
+            cache.get_or_encode(&toolgate_testkit::plain_view(&Registry::new()), |_| "b"
+                .into()),
             "b",
             "equal content in another view is not the same view"
         );

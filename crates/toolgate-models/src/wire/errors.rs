@@ -1,13 +1,10 @@
 //! Failures of a provider, classified by status, headers and error body.
 
-use std::{
-    error::Error,
-    time::{Duration, SystemTime},
-};
+use std::time::{Duration, SystemTime};
 
 use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 use serde_json::Value;
-use toolgate_core::ModelErrorKind as Kind;
+use toolgate_core::{ModelErrorKind as Kind, error_chain};
 
 /// A failure before it names the model and before secrets are redacted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,23 +75,8 @@ impl WireFailure {
             Kind::Connection
         };
         // The URL adds nothing to the name of the model and may carry secrets.
-        Self::new(kind, join_error_chain(&error.without_url()))
+        Self::new(kind, error_chain(&error.without_url()))
     }
-}
-
-/// Joins the messages of an error and its causes, each of them once.
-fn join_error_chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let said = cause.to_string();
-        // Many errors already include the message of their cause.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// The error body of any provider.

@@ -9,7 +9,6 @@ use toolgate_core::{
     Delta, Effort, FinishReason, Json, Message, MessagePart, Model, ModelError, ModelErrorKind,
     ModelName, ModelRequest, PartContent, RedactionError, Redactor, Registry, Reply, Role,
     RoutedModel, Schema, TaskComplexity, ToolAnswer, ToolChoice, ToolRequest, ToolSpec, Usage,
-    View,
 };
 use toolgate_models::{CassetteError, RecordingModel, ReplayModel, ScriptLine, ScriptedModel};
 
@@ -297,7 +296,7 @@ fn an_unrecorded_request_gets_the_first_difference() {
             "the instructions differ",
         ),
         (
-            &|request| request.view = View::from_registry(&registry),
+            &|request| request.view = toolgate_testkit::plain_view(&registry),
             "the tool read differs",
         ),
         (

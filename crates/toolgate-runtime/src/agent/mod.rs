@@ -10,30 +10,41 @@ use std::{fmt, sync::Arc};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, CallError, ErrorCategory, Model, Outcome, RegisterError, Registry, RunEnd, Schema,
-    SideEffect, Stack, Status, ToolName, ToolSpec,
+    Annotations, AnyLayer, CallError, ErrorCategory, Failure, Labels, Model, Outcome, Refusal,
+    RegisterError, Registry, RunEnd, Schema, SideEffect, ToolName, ToolSpec,
 };
 
 use crate::{
-    CallResult, Dispatcher, PendingCall, RunOptions, RunReport, Session, SessionBuildError,
-    SessionBuilder, SessionError, session::SessionShared,
+    CallResult, Dispatcher, Gated, PendingCall, RunOptions, RunReport, Session, SessionBuildError,
+    SessionBuilder, SessionError,
+    session::{SessionShared, run::steps::SessionRun, tools::place_layers},
 };
 
-type SessionSetup = Arc<dyn Fn(SessionBuilder) -> SessionBuilder + Send + Sync>;
+type SessionSetup = Arc<dyn Fn(SessionBuilder<Gated>) -> SessionBuilder<Gated> + Send + Sync>;
 
 /// An agent that a session can delegate work to, under the name of a tool.
 ///
-/// Its calls pass the same layers as those of the session unless it has a stack of its own, and are
-/// stored in the same store, in a session that is named after the call. If one of them waits for a
-/// decision, so does the run that delegated, and the decision can be made through that run.
+/// Its calls pass the same layers as those of the session, with those that the delegating run and
+/// its strategies added. They are stored in the same store, in a session that is named after the
+/// call. If one of them waits for a decision, so does the run that delegated, and the decision can
+/// be made through that run.
 #[derive(Clone)]
 pub struct Agent {
     pub(crate) name: ToolName,
     description: String,
     model: Arc<dyn Model>,
     registry: Registry,
-    stack: Option<Stack>,
     adjust: SessionSetup,
+}
+
+/// The run that delegates a call to an agent.
+#[derive(Clone, Copy)]
+pub(crate) struct DelegatingRun<'a> {
+    pub(crate) session: &'a Arc<SessionShared>,
+    pub(crate) run: u64,
+    pub(crate) labels: &'a Labels,
+    /// The layers that the run and its strategies added. They cover the agent, too.
+    pub(crate) layers: &'a [AnyLayer],
 }
 
 /// The state of an agent's work on a call.
@@ -58,21 +69,14 @@ impl Agent {
             description,
             model,
             registry,
-            stack: None,
             adjust: Arc::new(|builder| builder),
         }
-    }
-
-    /// Sets a stack of its own, over its registry.
-    pub fn stack(mut self, stack: Stack) -> Self {
-        self.stack = Some(stack);
-        self
     }
 
     /// Configures its sessions: instructions, limits, agents of its own.
     pub fn session(
         mut self,
-        with: impl Fn(SessionBuilder) -> SessionBuilder + Send + Sync + 'static,
+        with: impl Fn(SessionBuilder<Gated>) -> SessionBuilder<Gated> + Send + Sync + 'static,
     ) -> Self {
         self.adjust = Arc::new(with);
         self
@@ -101,12 +105,11 @@ impl Agent {
     /// Works on a call of a run, continuing where it was left.
     pub(crate) async fn work_on(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
         cancel: CancellationToken,
     ) -> Result<DelegationState, SessionError> {
-        let session = match self.open_session(parent, call, run).await {
+        let session = match self.open_session(by, call).await {
             Ok(session) => session,
             Err(SessionBuildError::Open(error)) => return Err(error),
             Err(error) => return Ok(DelegationState::Done(start_failure(&error))),
@@ -143,51 +146,70 @@ impl Agent {
     /// Cancels the pending work of the agent for a call that was cancelled.
     pub(crate) async fn cancel_call(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
     ) -> Result<(), SessionError> {
-        match self.open_session(parent, call, run).await {
-            Ok(session) if session.shared().is_new() => Ok(()),
-            Ok(session) => {
-                session
-                    .shared()
-                    .enter_run(RunOptions::default())
-                    .await?
-                    .cancel_open_turn()
-                    .await
-            }
+        match self.enter_session(by, call).await? {
+            Some(mut work) => work.cancel_open_turn().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Runs what is approved of the agent's work, and cancels the rest.
+    pub(crate) async fn abandon_call(
+        &self,
+        by: DelegatingRun<'_>,
+        call: &CallResult,
+    ) -> Result<(), SessionError> {
+        match self.enter_session(by, call).await? {
+            Some(mut work) => work.abandon_open_turn().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Enters the session of a call, if the agent has begun to work on it.
+    async fn enter_session(
+        &self,
+        by: DelegatingRun<'_>,
+        call: &CallResult,
+    ) -> Result<Option<SessionRun>, SessionError> {
+        match self.open_session(by, call).await {
+            Ok(session) if session.shared().is_new() => Ok(None),
+            Ok(session) => session
+                .shared()
+                .enter_run(RunOptions::default())
+                .await
+                .map(Some),
             Err(SessionBuildError::Open(error)) => Err(error),
             // An agent that cannot be built has nothing under way.
-            Err(SessionBuildError::Stack(_) | SessionBuildError::Agent(_)) => Ok(()),
+            Err(
+                SessionBuildError::Stack(_)
+                | SessionBuildError::Agent(_)
+                | SessionBuildError::Label(_),
+            ) => Ok(None),
         }
     }
 
     /// Opens the session of a call: the same one whenever the call is resumed.
     async fn open_session(
         &self,
-        parent: &Arc<SessionShared>,
+        by: DelegatingRun<'_>,
         call: &CallResult,
-        run: u64,
     ) -> Result<Session, SessionBuildError> {
-        let stack = match &self.stack {
-            Some(stack) => stack.clone(),
-            None => {
-                let stack = parent.dispatcher.stack();
-                stack
-                    .with_layers(stack.any_layers(), Some(self.registry.clone()))
-                    .build()?
-            }
-        };
+        let parent = by.session;
+        let stack = parent.dispatcher.stack();
+        // With the layers of the run: a model whose call they block must not be able to delegate
+        // it.
+        let stack = place_layers(stack.extend_over(self.registry.clone()), by.layers.to_vec())?;
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
-            .inherit_from(parent, run);
-        let builder = (self.adjust)(builder).stack(stack);
+            .inherit_from(by)
+            .seal();
         let session = call.id.agent_session();
         Box::pin(
-            builder
-                .dispatcher(move |builder| {
+            (self.adjust)(builder)
+                .wire_agent(stack, move |builder| {
                     let builder = builder.share_parts_of(&above).parent(above.session());
                     builder.session(session)
                 })
@@ -213,27 +235,26 @@ impl Agent {
                 );
                 DelegationState::Done(Outcome::ok(text))
             }
-            RunEnd::Cancelled => {
-                DelegationState::Done(Outcome::refused(Status::Cancelled, "the agent was stopped"))
-            }
+            RunEnd::Cancelled => DelegationState::Done(Outcome::refused(
+                Refusal::Cancelled,
+                "the agent was stopped",
+            )),
             RunEnd::BudgetExceeded => DelegationState::Done(Outcome::refused(
-                Status::BudgetExceeded,
+                Refusal::BudgetExceeded,
                 "the agent has no budget left",
             )),
             RunEnd::LoopGuard => DelegationState::Done(Outcome::refused(
-                Status::LoopGuard,
+                Refusal::LoopGuard,
                 "the agent was stopped because a loop was detected",
             )),
             RunEnd::Failed => {
-                let detail = report
-                    .error
-                    .map(|error| crate::session::run::steps::error_chain(&error));
+                let detail = report.error.map(|error| toolgate_core::error_chain(&error));
                 let error = CallError::new(
                     ErrorCategory::Unknown,
                     "the agent could not finish its work",
                 );
                 DelegationState::Done(Outcome::error(
-                    Status::ExecutorError,
+                    Failure::ExecutorError,
                     CallError {
                         operator: detail,
                         ..error
@@ -245,10 +266,10 @@ impl Agent {
 }
 
 fn start_failure(error: &SessionBuildError) -> Outcome {
-    let detail = Some(crate::session::run::steps::error_chain(error));
+    let detail = Some(toolgate_core::error_chain(error));
     let error = CallError::new(ErrorCategory::Internal, "the agent could not be started");
     Outcome::error(
-        Status::ExecutorError,
+        Failure::ExecutorError,
         CallError {
             operator: detail,
             ..error

@@ -53,7 +53,7 @@ pub struct KeyInfo {
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The file system failed; `source()` has the cause.
-    #[error("the key file {path} could not be {doing}")]
+    #[error("the key file {path} could not be {doing}: {source}")]
     Io {
         /// The key file.
         path: PathBuf,
@@ -144,23 +144,12 @@ impl KeyFile {
 
     /// Returns the key that signs ledger checkpoints now.
     pub fn ledger_key(&self) -> LedgerKey {
-        self.keys
-            .first()
-            .expect("a key file has an active key")
-            .ledger_key()
+        self.keyring().ledger_key()
     }
 
     /// Returns a verifier that accepts checkpoints signed with any of the keys.
     pub fn ledger_verifier(&self) -> LedgerVerifier {
-        let believing = |verifier: LedgerVerifier, key: &SecretKey| {
-            let public = key.ledger_key().public_bytes();
-            verifier
-                .trusting(public)
-                .expect("a key that was derived from a secret is not weak")
-        };
-        self.keys
-            .iter()
-            .fold(LedgerVerifier::trusting_none(), believing)
+        self.keyring().ledger_verifier()
     }
 
     /// Returns the keys without their secrets, the active one first.
@@ -239,6 +228,15 @@ impl KeyFile {
         self.keys = keys;
         Ok(())
     }
+}
+
+/// Creates a keyring with one new key, which is stored nowhere.
+///
+/// # Errors
+///
+/// Fails if the system has no randomness.
+pub fn random_keyring() -> Result<Keyring, KeyFileError> {
+    Ok(Keyring::new(new_key(KeyKind::HmacSha256)?))
 }
 
 fn io_error(path: &Path, doing: &'static str) -> impl FnOnce(io::Error) -> KeyFileError {

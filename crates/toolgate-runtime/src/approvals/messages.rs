@@ -8,11 +8,12 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    AdmittedDecision, ApprovalChange, ApprovalFilter, ApprovalId, Arguments, Decision, Principal,
-    RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict, unverified_approval_id,
+    AdmittedDecision, ApprovalChange, ApprovalFilter, ApprovalId, Arguments, CallId, Decision,
+    Principal, RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict,
+    unverified_approval_id,
 };
 
-use crate::{ApprovalService, CallResult, DecisionTarget, DeliverError, TurnReport};
+use crate::{ApprovalService, CallResult, DecisionTarget, DeliverError, RunReport, TurnReport};
 
 /// The message part that asks for approval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,7 +99,7 @@ pub enum MessageError {
     #[error("approvals cannot travel in messages without a keyring")]
     NoKeyring,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 
@@ -163,38 +164,66 @@ impl ToolApprovalResponse {
     }
 }
 
-/// Builds the messages that a host appends when a turn is suspended: one that asks about every call
-/// that waits for a decision, and one with the result of each settled call, in the order of the
-/// calls. Settled calls have run and are not run again.
+/// The calls of a suspended turn or run, as messages show them.
+#[derive(Debug)]
+pub struct SuspendedCalls<'a> {
+    /// The calls that wait for a decision, each with the label under which the provider gets the
+    /// result.
+    asked: Vec<(CallId, &'a str)>,
+    settled: Vec<&'a CallResult>,
+}
+
+impl<'a> From<&'a TurnReport> for SuspendedCalls<'a> {
+    fn from(report: &'a TurnReport) -> Self {
+        let waits = |call: &&CallResult| matches!(call.waits_for, Some(Suspension::Decision(_)));
+        let asked = report.results.iter().filter(waits);
+        Self {
+            asked: asked.map(|call| (call.id, &*call.call_id)).collect(),
+            settled: report.results.iter().collect(),
+        }
+    }
+}
+
+impl<'a> From<&'a RunReport> for SuspendedCalls<'a> {
+    fn from(report: &'a RunReport) -> Self {
+        let asked = report.pending.iter().filter(|call| call.question.is_some());
+        Self {
+            asked: asked.map(|call| (call.call, &*call.call_id)).collect(),
+            settled: report.settled.iter().collect(),
+        }
+    }
+}
+
+/// Builds the messages that a host appends when a turn or a run is suspended: one that asks about
+/// every call that waits for a decision, also of agents, and one with the result of each settled
+/// call, in the order of the calls. Settled calls have run and are not run again.
 ///
 /// # Errors
 ///
 /// Fails without a keyring, because messages carry tokens, or if the store failed.
 pub async fn suspended_messages(
     desk: &ApprovalService,
-    report: &TurnReport,
+    report: impl Into<SuspendedCalls<'_>>,
 ) -> Result<Vec<Value>, MessageError> {
-    let mut asked = Vec::new();
-    for result in &report.results {
-        if let Some(Suspension::Decision(_)) = &result.waits_for {
-            asked.push(request_part(desk, result).await?);
-        }
+    let SuspendedCalls { asked, settled } = report.into();
+    let mut parts = Vec::with_capacity(asked.len());
+    for (call, call_id) in asked {
+        parts.push(request_part(desk, call, call_id).await?);
     }
     let mut messages = Vec::new();
-    if !asked.is_empty() {
-        messages.push(json!({ "role": "assistant", "content": asked }));
+    if !parts.is_empty() {
+        messages.push(json!({ "role": "assistant", "content": parts }));
     }
-    messages.extend(report.results.iter().filter_map(result_message));
+    messages.extend(settled.into_iter().filter_map(result_message));
     Ok(messages)
 }
 
 async fn request_part(
     desk: &ApprovalService,
-    result: &CallResult,
+    call: CallId,
+    call_id: &str,
 ) -> Result<ToolApprovalRequest, MessageError> {
-    let rows = desk
-        .list_approvals(ApprovalFilter::for_call(result.id))
-        .await?;
+    let rows = desk.list_approvals(ApprovalFilter::for_call(call)).await?;
     let row = rows.first().ok_or(MessageError::NoKeyring)?;
     let approval_token = desk
         .request_token(row)
@@ -205,7 +234,7 @@ async fn request_part(
         kind: ApprovalRequestTag::Request,
         approval_id: request.approval_id,
         approval_token,
-        tool_call_id: result.call_id.to_string(),
+        tool_call_id: call_id.to_owned(),
         tool_name: request.tool.clone(),
         input: request.arguments.clone(),
         reason: request.reason.clone(),

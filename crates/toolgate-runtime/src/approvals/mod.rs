@@ -59,8 +59,11 @@ pub enum DeliverError {
     /// The decision does not name the approver.
     #[error("a decision needs the name of the approver")]
     NoApprover,
+    /// Only a signed answer counts, and this service has no keys to sign it with.
+    #[error("only a signed decision counts, and there are no keys to sign it with")]
+    NoKeys,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 
@@ -69,7 +72,7 @@ impl DeliverError {
     pub fn code(&self) -> Option<RejectCode> {
         match self {
             Self::Rejected(code) => Some(*code),
-            Self::NoApprover | Self::Store(_) => None,
+            Self::NoApprover | Self::NoKeys | Self::Store(_) => None,
         }
     }
 }
@@ -195,8 +198,8 @@ impl ApprovalService {
     ///
     /// # Errors
     ///
-    /// Fails if the decision was rejected (the code is the reason), if it names no approver, or if
-    /// the store failed.
+    /// Fails if the decision was rejected (the code is the reason), if it names no approver, if it
+    /// has to be signed and there are no keys, or if the store failed.
     ///
     /// # Cancel safety
     ///
@@ -316,7 +319,7 @@ impl ApprovalService {
         on: &DecisionTarget,
         decision: Decision,
         row: ApprovalRow,
-    ) -> Result<Result<AdmittedDecision, RejectCode>, StoreError> {
+    ) -> Result<Result<AdmittedDecision, RejectCode>, DeliverError> {
         let claims = match self.verify_token(on) {
             Ok(claims) => claims,
             Err(code) => return Ok(Err(code)),
@@ -328,6 +331,9 @@ impl ApprovalService {
         let Some(request) = self.load_request(&row).await? else {
             return Ok(Err(RejectCode::NoWaiter));
         };
+        if request.signed && self.keyring.is_none() {
+            return Err(DeliverError::NoKeys);
+        }
         let found = LocatedRequest { row, request };
         if let Err(code) = found.check_target(on, claims.as_ref()) {
             return Ok(Err(code));
@@ -365,7 +371,7 @@ impl ApprovalService {
                 .closed_code(&row, on)
                 .await?
                 .unwrap_or(RejectCode::Duplicate))),
-            Err(error) => Err(error),
+            Err(error) => Err(error.into()),
         }
     }
 

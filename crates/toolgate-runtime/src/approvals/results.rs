@@ -13,8 +13,12 @@ use crate::{
 };
 
 impl ApprovalService {
-    /// Delivers the result of a call that runs externally. When this returns, the result is
-    /// durable.
+    /// Delivers the result of a call that runs externally, for the attempt that waits for one. When
+    /// this returns, the result is durable.
+    ///
+    /// A sender that may send twice names the attempt with
+    /// [`ApprovalService::deliver_attempt_result`]: without it, a repeated result would count for the
+    /// next attempt of a call that is retried.
     ///
     /// # Errors
     ///
@@ -31,12 +35,43 @@ impl ApprovalService {
         call: CallId,
         outcome: Outcome,
     ) -> Result<(), DeliverError> {
+        self.deliver(turn, call, None, outcome).await
+    }
+
+    /// Delivers the result of one attempt of a call that runs externally, counted from 1
+    /// ([`CallResult::attempt`](crate::CallResult::attempt)). Delivered again, it is rejected as a
+    /// duplicate, also if another attempt waits meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`ApprovalService::deliver_result`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`ApprovalService::deliver_result`].
+    pub async fn deliver_attempt_result(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        attempt: u32,
+        outcome: Outcome,
+    ) -> Result<(), DeliverError> {
+        self.deliver(turn, call, Some(attempt), outcome).await
+    }
+
+    async fn deliver(
+        &self,
+        turn: TurnId,
+        call: CallId,
+        attempt: Option<u32>,
+        outcome: Outcome,
+    ) -> Result<(), DeliverError> {
         let outcome = Arc::new(settled_outcome(outcome).ok_or(RejectCode::NoWaiter)?);
         // Without the turn it is unknown which session is to record the rejection.
         let Some(requests) = self.store.load_turn_requests(turn).await? else {
             return Err(RejectCode::UnknownInvocation.into());
         };
-        match self.store_result(&requests, call, outcome).await? {
+        match self.store_result(&requests, call, attempt, outcome).await? {
             Ok(()) => Ok(()),
             Err(code) => {
                 let session = requests.info.session;
@@ -52,6 +87,7 @@ impl ApprovalService {
         &self,
         requests: &TurnRequests,
         call: CallId,
+        attempt: Option<u32>,
         outcome: Arc<SettledOutcome>,
     ) -> Result<Result<(), RejectCode>, StoreError> {
         let turn = requests.info.turn;
@@ -62,27 +98,16 @@ impl ApprovalService {
         if let Some(status) = self.settled_status(call).await? {
             return Ok(Err(RejectCode::after_settled(status)));
         }
-        let mut attempt = 1;
-        while self.has_record(RecordKey::Result(call, attempt)).await? {
-            attempt += 1;
-        }
-        // Written when an external attempt starts.
-        if !self
-            .has_record(external_arguments_key(call, attempt))
-            .await?
-        {
-            let answered = attempt > 1;
-            return Ok(Err(if answered {
-                RejectCode::Duplicate
-            } else {
-                RejectCode::NoWaiter
-            }));
-        }
+        let attempt = match self.waiting_attempt(call, attempt).await? {
+            Ok(attempt) => attempt,
+            Err(code) => return Ok(Err(code)),
+        };
         let key = RecordKey::Result(call, attempt);
         let record = StoreRecord::Outcome(outcome.clone());
         let post = MailboxItem::Result {
             turn,
             call,
+            attempt,
             outcome,
         };
         match self
@@ -94,6 +119,30 @@ impl ApprovalService {
             Err(StoreError::RecordExists { .. }) => Ok(Err(RejectCode::Duplicate)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the attempt that waits for a result, or why the named one does not.
+    async fn waiting_attempt(
+        &self,
+        call: CallId,
+        named: Option<u32>,
+    ) -> Result<Result<u32, RejectCode>, StoreError> {
+        let mut attempt = 1;
+        while self.has_record(RecordKey::Result(call, attempt)).await? {
+            attempt += 1;
+        }
+        if named.is_some_and(|named| named > 0 && named < attempt) {
+            return Ok(Err(RejectCode::Duplicate));
+        }
+        // Written when an external attempt starts.
+        let started = external_arguments_key(call, attempt);
+        let waits = self.has_record(started).await?;
+        Ok(match named {
+            None if waits => Ok(attempt),
+            Some(named) if waits && named == attempt => Ok(attempt),
+            None if attempt > 1 => Err(RejectCode::Duplicate),
+            _ => Err(RejectCode::NoWaiter),
+        })
     }
 
     /// Returns the code for a call that does not belong to the turn it was named with.

@@ -1,10 +1,14 @@
 //! Ordered, bounded event bus that screens subscribe to. It never delays execution.
 
-use std::sync::{
-    Arc, OnceLock,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
+use futures::future::BoxFuture;
 use tokio::{
     sync::broadcast::{
         self,
@@ -14,8 +18,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, run_contained_sync,
+    Clock, Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, run_contained_sync,
 };
+
+use crate::SystemClock;
 
 /// Publishes events to any number of subscribers, in order.
 ///
@@ -43,7 +49,8 @@ enum BusItem {
 pub struct StreamPiece {
     /// The turn of the reply.
     pub turn: Arc<TurnInfo>,
-    /// The change to the reply.
+    /// The change to the reply. Secrets in it are redacted as in events, also those that arrive in
+    /// two pieces.
     pub delta: Delta,
 }
 
@@ -79,19 +86,10 @@ impl Bus {
     }
 
     /// Sends a piece of a reply to all current subscribers.
-    pub(crate) fn publish_piece(&self, turn: &Arc<TurnInfo>, delta: &Delta) {
-        if let Some(sender) = self
-            .0
-            .sender
-            .get()
-            .filter(|sender| sender.receiver_count() > 0)
-        {
-            // Built only for subscribers: a reply has thousands of pieces.
-            let piece = Arc::new(StreamPiece {
-                turn: turn.clone(),
-                delta: delta.clone(),
-            });
-            let _ = sender.send(BusItem::Piece(piece));
+    pub(crate) fn publish_piece(&self, turn: &Arc<TurnInfo>, delta: Delta) {
+        if let Some(sender) = self.0.sender.get() {
+            let turn = turn.clone();
+            let _ = sender.send(BusItem::Piece(Arc::new(StreamPiece { turn, delta })));
         }
     }
 
@@ -104,8 +102,9 @@ impl Bus {
         BusSubscription(sender.subscribe())
     }
 
-    /// Follows one session from event number `after` on: first what the store has, then what is
-    /// published, and after a lag what was missed.
+    /// Follows one session from event number `after` on: what the store has, whichever process wrote
+    /// it. An event that this process publishes is returned at once; for those of other processes
+    /// the store is read repeatedly.
     pub fn follow_session(
         &self,
         store: StoreHandle,
@@ -119,6 +118,9 @@ impl Bus {
             seen: after,
             backlog: Vec::new().into_iter(),
             reread: true,
+            clock: Arc::new(SystemClock::new()),
+            delay: SessionFollower::SHORTEST_DELAY,
+            pause: None,
         }
     }
 
@@ -197,8 +199,7 @@ impl BusSubscription {
     }
 }
 
-/// One session's events without gaps.
-#[derive(Debug)]
+/// One session's events without gaps, from the store that all processes share.
 pub struct SessionFollower {
     live: BusSubscription,
     store: StoreHandle,
@@ -206,13 +207,28 @@ pub struct SessionFollower {
     seen: u64,
     backlog: std::vec::IntoIter<Arc<Event>>,
     reread: bool,
+    clock: Arc<dyn Clock>,
+    /// The pause before the store is read again. It grows while nothing happens.
+    delay: Duration,
+    /// The pause that is under way. It is kept here, so that callers that wait for something else in
+    /// between do not prolong it.
+    pause: Option<BoxFuture<'static, ()>>,
 }
 
 impl SessionFollower {
     const PAGE: usize = 256;
 
-    /// Waits for the next event of the session, loading missed ones from the store; returns `None`
-    /// once the bus is gone.
+    const SHORTEST_DELAY: Duration = Duration::from_millis(50);
+    const LONGEST_DELAY: Duration = Duration::from_secs(1);
+
+    /// Sets the clock that measures the pauses between two reads of the store.
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Waits for the next event of the session, in this process or another one; returns `None` once
+    /// the bus is gone.
     ///
     /// # Errors
     ///
@@ -228,36 +244,85 @@ impl SessionFollower {
                 return Ok(Some(event));
             }
             if self.reread {
-                let page = self
-                    .store
-                    .events(self.session, self.seen, Self::PAGE)
-                    .await?;
-                self.reread = page.len() == Self::PAGE;
-                self.backlog = page.into_iter();
-                if self.backlog.len() > 0 {
-                    continue;
+                self.read_store().await?;
+                continue;
+            }
+            match self.wait_for_news().await {
+                FollowerNews::Closed => return Ok(None),
+                FollowerNews::Reread => self.reread = true,
+                FollowerNews::Next(event) => {
+                    self.seen = event.sequence();
+                    return Ok(Some(event));
                 }
             }
-            match self.live.next().await {
-                None => return Ok(None),
-                Some(BusDelivery::Lagged(_)) => self.reread = true,
+        }
+    }
+
+    /// Reads the next page of events from the store.
+    async fn read_store(&mut self) -> Result<(), StoreError> {
+        let page = self
+            .store
+            .events(self.session, self.seen, Self::PAGE)
+            .await?;
+        self.reread = page.len() == Self::PAGE;
+        self.delay = if page.is_empty() {
+            (self.delay * 2).min(Self::LONGEST_DELAY)
+        } else {
+            Self::SHORTEST_DELAY
+        };
+        self.pause = None;
+        self.backlog = page.into_iter();
+        Ok(())
+    }
+
+    /// Waits until this process publishes an event of the session, or until it is time to look at
+    /// the store again.
+    async fn wait_for_news(&mut self) -> FollowerNews {
+        let delay = self.delay;
+        let clock = &self.clock;
+        let pause = self.pause.get_or_insert_with(|| clock.sleep(delay));
+        loop {
+            let delivery = tokio::select! {
+                biased;
+                delivery = self.live.next() => delivery,
+                () = &mut *pause => return FollowerNews::Reread,
+            };
+            match delivery {
+                None => return FollowerNews::Closed,
+                Some(BusDelivery::Lagged(_)) => return FollowerNews::Reread,
                 Some(BusDelivery::Piece(_)) => {}
                 Some(BusDelivery::Event(event)) => {
                     // What was loaded from the store may be published here again.
                     let ours =
                         event.turn_info().session == self.session && event.sequence() > self.seen;
-                    if !ours {
-                        continue;
+                    match (ours, event.sequence() == self.seen + 1) {
+                        (false, _) => {}
+                        (true, true) => return FollowerNews::Next(event),
+                        // An event in between is missing here, but not in the store.
+                        (true, false) => return FollowerNews::Reread,
                     }
-                    if event.sequence() == self.seen + 1 {
-                        self.seen = event.sequence();
-                        return Ok(Some(event));
-                    }
-                    // An event in between is missing here, but not in the store.
-                    self.reread = true;
                 }
             }
         }
+    }
+}
+
+/// What a follower waited for.
+enum FollowerNews {
+    /// The next event, published in this process.
+    Next(Arc<Event>),
+    /// The store may have more events.
+    Reread,
+    /// The bus is gone.
+    Closed,
+}
+
+impl std::fmt::Debug for SessionFollower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SessionFollower")
+            .field("session", &self.session)
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
     }
 }
 

@@ -67,7 +67,7 @@ struct JournalState {
 #[non_exhaustive]
 pub enum JournalError {
     /// The store rejected the write or failed.
-    #[error("the journal of session {session} could not be written")]
+    #[error("the journal of session {session} could not be written: {source}")]
     Store {
         /// The session's id.
         session: SessionId,
@@ -76,7 +76,7 @@ pub enum JournalError {
         source: Arc<StoreError>,
     },
     /// An event was not valid.
-    #[error("an event is not valid")]
+    #[error("an event is not valid: {0}")]
     Event(#[from] InvalidEvent),
     /// The runtime was shut down while a write was under way.
     #[error("the runtime stopped before the journal was written")]

@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use tokio::sync::MutexGuard;
-use toolgate_core::{MailboxItem, TurnEvent, TurnId};
+use toolgate_core::{InputKind, MailboxItem, RejectCode, TurnEvent, TurnId};
 
 use crate::{
     DispatchError, Dispatcher,
@@ -67,11 +67,20 @@ impl Dispatcher {
                 }
                 None
             }
-            MailboxItem::Result { turn, call, .. } => {
+            MailboxItem::Result {
+                turn,
+                call,
+                attempt,
+                ..
+            } => {
                 if let Some(active) = self.0.driven_turn(turn) {
-                    // The item does not say which attempt it is about, but the record does: one
+                    // An item that was stored by an earlier version does not name its attempt; one
                     // about an earlier attempt was loaded when the turn was resumed.
-                    let attempt = active.newest_attempt(call);
+                    let attempt = if attempt == 0 {
+                        active.newest_attempt(call)
+                    } else {
+                        attempt
+                    };
                     if let Some(outcome) = self.0.store.load_result(call, attempt).await? {
                         return Ok(active.apply_result(call, (attempt, outcome), along));
                     }
@@ -88,6 +97,18 @@ impl Dispatcher {
                     invocation_id: call,
                     what,
                     code,
+                };
+                self.turn_event(turn, event).await?
+            }
+            // The log says that there was an input, as far as it says what it was about.
+            MailboxItem::Unreadable { about: None } => None,
+            MailboxItem::Unreadable {
+                about: Some((turn, call)),
+            } => {
+                let event = TurnEvent::InputRejected {
+                    invocation_id: call,
+                    what: InputKind::Decision,
+                    code: RejectCode::NotADecision,
                 };
                 self.turn_event(turn, event).await?
             }

@@ -4,7 +4,9 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Clock, Delta, Model, ModelError, ModelName, ModelRequest, RoutedModel};
+use toolgate_core::{
+    Clock, Delta, HumanDuration, Model, ModelError, ModelName, ModelRequest, RoutedModel,
+};
 
 /// Limits on retrying a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,15 +14,15 @@ use toolgate_core::{Clock, Delta, Model, ModelError, ModelName, ModelRequest, Ro
 pub struct RetryPolicy {
     /// The maximum number of attempts.
     pub attempts: u32,
-    /// The maximum wait before a retry, in milliseconds.
-    pub max_wait_ms: u64,
+    /// The maximum wait before a retry.
+    pub max_wait: HumanDuration,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             attempts: 4,
-            max_wait_ms: 60_000,
+            max_wait: HumanDuration::from_secs(60),
         }
     }
 }
@@ -60,7 +62,7 @@ impl<M: Model> RetryingModel<M> {
         if !error.kind.is_transient() || attempt >= self.patience.attempts {
             return None;
         }
-        let most = Duration::from_millis(self.patience.max_wait_ms);
+        let most = self.patience.max_wait.get();
         let Some(asked) = error.retry_after else {
             let doubled =
                 FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));

@@ -1,16 +1,21 @@
 //! Builds a session.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    marker::PhantomData,
+    sync::{Arc, Mutex},
+};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, BillingService, Budgets, Effort, Model, ModelName, OutputFormat, Payer, Prices,
-    Principal, RegisterError, Registry, SessionId, Stack, StackError, Store, TaskComplexity,
-    TurnId, TurnInfo, UnknownPrice,
+    AgentId, BillingService, BudgetRule, Budgets, Effort, InvalidLabel, Model, ModelName,
+    OutputFormat, Payer, Prices, Principal, RegisterError, Registry, SessionId, Stack, StackError,
+    StoreHandle, TaskComplexity, TurnId, TurnInfo, UnknownPrice,
 };
 
 use crate::{
-    Agent, Dispatcher, DispatcherBuilder, ModelBilling, OnCap, Session, SessionError, Strategy,
+    Agent, Dispatcher, DispatcherBuilder, ModelBilling, OnCap, OnFailure, Session, SessionError,
+    Strategy,
+    agent::DelegatingRun,
     session::{SessionShared, conversation::Conversation},
 };
 
@@ -40,9 +45,27 @@ pub(crate) struct RunLimits {
     pub(crate) waits: bool,
 }
 
+/// Default limit on the iterations of a run.
+pub(crate) const DEFAULT_MAX_ITERATIONS: u32 = 20;
+
+/// Default size of the conversation that a model reads, in bytes; some 120,000 tokens.
+const DEFAULT_WINDOW_BYTES: usize = 400_000;
+
+/// The type state of a builder whose stack, store, keys and redactor the caller wires by hand.
+#[derive(Debug, Clone, Copy)]
+pub struct Ungated;
+
+/// The type state of a builder that a gate has wired: what belongs to the gate cannot be replaced.
+#[derive(Debug, Clone, Copy)]
+pub struct Gated;
+
 /// Builder of a [`Session`].
+///
+/// One that a gate hands out is a `SessionBuilder<Gated>`: it has no method that replaces the
+/// stack, the store, the keys, the redactor or the budgets. [`Session::ungated`] creates a
+/// `SessionBuilder<Ungated>`, for programs that wire these parts by themselves.
 #[must_use = "a session is created by `build`"]
-pub struct SessionBuilder {
+pub struct SessionBuilder<Wiring = Ungated> {
     model: Arc<dyn Model>,
     registry: Registry,
     stack: Option<Stack>,
@@ -53,6 +76,7 @@ pub struct SessionBuilder {
     strategies: Vec<Arc<dyn Strategy>>,
     agents: Vec<Agent>,
     who: TurnInfo,
+    labels: Vec<(String, String)>,
     budgets: Budgets,
     prices: Arc<Prices>,
     payer: Payer,
@@ -60,6 +84,7 @@ pub struct SessionBuilder {
     works_for: Option<(SessionId, u64)>,
     unknown: UnknownPrice,
     may_use: Vec<ModelName>,
+    wiring: PhantomData<Wiring>,
 }
 
 /// Reason why a session cannot be built.
@@ -67,30 +92,27 @@ pub struct SessionBuilder {
 #[non_exhaustive]
 pub enum SessionBuildError {
     /// The layers do not fit together.
-    #[error("the stack cannot be built")]
+    #[error("the stack cannot be built: {0}")]
     Stack(#[from] StackError),
     /// An agent cannot be offered as a tool.
-    #[error("an agent cannot be registered as a tool")]
+    #[error("an agent cannot be registered as a tool: {0}")]
     Agent(#[from] RegisterError),
+    /// A label cannot be used.
+    #[error("a label of the session is not valid")]
+    Label(#[from] InvalidLabel),
     /// The session cannot be opened.
-    #[error("the session cannot be opened")]
+    #[error("the session cannot be opened: {0}")]
     Open(#[from] SessionError),
 }
 
-impl SessionBuilder {
-    /// Default limit on the iterations of a run.
-    pub const MAX_ITERATIONS: u32 = 20;
-
-    /// Default size of the conversation that a model reads, in bytes; some 120,000 tokens.
-    pub const WINDOW_BYTES: usize = 400_000;
-
+impl SessionBuilder<Ungated> {
     pub(crate) fn new(model: Arc<dyn Model>, registry: Registry) -> Self {
         let nil = uuid::Uuid::nil();
         let limits = RunLimits {
-            max_iterations: Self::MAX_ITERATIONS,
+            max_iterations: DEFAULT_MAX_ITERATIONS,
             on_cap: OnCap::Close,
             loop_rounds: 2,
-            window_bytes: Self::WINDOW_BYTES,
+            window_bytes: DEFAULT_WINDOW_BYTES,
             waits: false,
         };
         Self {
@@ -107,12 +129,14 @@ impl SessionBuilder {
             strategies: Vec::new(),
             agents: Vec::new(),
             who: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)),
+            labels: Vec::new(),
             budgets: Budgets::default(),
             prices: Arc::default(),
             payer: Payer::default(),
             works_for: None,
             unknown: UnknownPrice::default(),
             may_use: Vec::new(),
+            wiring: PhantomData,
         }
     }
 
@@ -122,24 +146,113 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets the session. By default, a new one is created.
-    pub fn session(self, session: SessionId) -> Self {
-        self.dispatcher(move |dispatcher| dispatcher.session(session))
-    }
-
     /// Sets the store. By default, the session is kept in memory.
-    pub fn store(self, store: impl Store) -> Self {
+    pub fn store(self, store: impl Into<StoreHandle>) -> Self {
+        let store = store.into();
         self.dispatcher(|dispatcher| dispatcher.store(store))
     }
 
     /// Configures the dispatcher that runs the turns: store, clock, approver, redactor, keys,
     /// number of concurrent calls.
     pub fn dispatcher(
+        self,
+        with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static,
+    ) -> Self {
+        self.configure_dispatcher(with)
+    }
+
+    /// Keeps the cost of model requests within these budgets.
+    pub fn budgets(mut self, budgets: Budgets) -> Self {
+        self.budgets = budgets;
+        self
+    }
+
+    /// Sets the prices of models. Without prices every cost is unknown, and budgets in money block
+    /// requests.
+    pub fn prices(mut self, prices: impl Into<Arc<Prices>>) -> Self {
+        self.prices = prices.into();
+        self
+    }
+
+    /// Sets what happens to requests with an unknown price where there is a budget in money.
+    pub fn on_unknown_price(mut self, unknown: UnknownPrice) -> Self {
+        self.unknown = unknown;
+        self
+    }
+
+    /// Fixes the wiring: the builder that is returned cannot replace stack, store, keys, redactor
+    /// and budgets any more. A gate does this before it hands the builder out.
+    pub fn seal(self) -> SessionBuilder<Gated> {
+        SessionBuilder {
+            model: self.model,
+            registry: self.registry,
+            stack: self.stack,
+            configure: self.configure,
+            allowed: self.allowed,
+            ask: self.ask,
+            limits: self.limits,
+            strategies: self.strategies,
+            agents: self.agents,
+            who: self.who,
+            budgets: self.budgets,
+            prices: self.prices,
+            payer: self.payer,
+            works_for: self.works_for,
+            unknown: self.unknown,
+            may_use: self.may_use,
+            labels: self.labels,
+            wiring: PhantomData,
+        }
+    }
+}
+
+impl SessionBuilder<Gated> {
+    /// Adds a budget of this session's runs to those of the gate.
+    pub fn budget(mut self, rule: BudgetRule) -> Self {
+        self.budgets = Budgets::new(self.budgets.rules().iter().cloned().chain([rule]));
+        self
+    }
+}
+
+impl<Wiring> SessionBuilder<Wiring> {
+    /// Sets the session. By default, a new one is created.
+    pub fn session(self, session: SessionId) -> Self {
+        self.configure_dispatcher(move |dispatcher| dispatcher.session(session))
+    }
+
+    /// Takes the lease even if another process holds it; see
+    /// [`DispatcherBuilder::take_over`](crate::DispatcherBuilder::take_over).
+    pub fn take_over(self) -> Self {
+        self.configure_dispatcher(DispatcherBuilder::take_over)
+    }
+
+    /// Sets how many calls of a turn run at the same time; 1 runs them one after the other.
+    pub fn max_concurrent(self, calls: usize) -> Self {
+        self.configure_dispatcher(move |dispatcher| dispatcher.max_concurrent(calls))
+    }
+
+    /// Sets what happens to the other calls of a turn when one call fails.
+    pub fn on_failure(self, on_failure: OnFailure) -> Self {
+        self.configure_dispatcher(move |dispatcher| dispatcher.on_failure(on_failure))
+    }
+
+    fn configure_dispatcher(
         mut self,
         with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static,
     ) -> Self {
         self.configure.push(Box::new(with));
         self
+    }
+
+    /// Wires the session of an agent, after the agent's own settings: these parts are those of the
+    /// session that delegates.
+    pub(crate) fn wire_agent(
+        mut self,
+        stack: Stack,
+        with: impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + Send + 'static,
+    ) -> Self {
+        self.stack = Some(stack);
+        self.configure_dispatcher(with)
     }
 
     /// Sets the instructions that the model reads before everything else.
@@ -169,7 +282,7 @@ impl SessionBuilder {
     /// Sets how many calls of one reply are made; by default 1,000. The calls after them are
     /// rejected, and the model is told.
     pub fn max_calls(self, calls: usize) -> Self {
-        self.dispatcher(move |dispatcher| dispatcher.max_calls(calls))
+        self.configure_dispatcher(move |dispatcher| dispatcher.max_calls(calls))
     }
 
     /// Sets after how many iterations in a row with a detected loop the run ends; by default 2.
@@ -266,16 +379,11 @@ impl SessionBuilder {
         self
     }
 
-    /// Keeps the cost of model requests within these budgets.
-    pub fn budgets(mut self, budgets: Budgets) -> Self {
-        self.budgets = budgets;
-        self
-    }
-
-    /// Sets the prices of models. Without prices every cost is unknown, and budgets in money block
-    /// requests.
-    pub fn prices(mut self, prices: impl Into<Arc<Prices>>) -> Self {
-        self.prices = prices.into();
+    /// Adds a label, such as a tenant or a request id. Calls, events and receipts have it, and policy
+    /// rules can match it. At most 16 labels; the name has lower-case letters, digits, `_`, `-` and
+    /// `.`.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((name.into(), value.into()));
         self
     }
 
@@ -286,12 +394,6 @@ impl SessionBuilder {
         self
     }
 
-    /// Sets what happens to requests with an unknown price where there is a budget in money.
-    pub fn on_unknown_price(mut self, unknown: UnknownPrice) -> Self {
-        self.unknown = unknown;
-        self
-    }
-
     /// Names models that may be asked in place of the session's, so that the price of the most
     /// expensive one is reserved.
     pub fn may_use(mut self, models: impl IntoIterator<Item = ModelName>) -> Self {
@@ -299,18 +401,20 @@ impl SessionBuilder {
         self
     }
 
-    /// Takes principal, budgets and waiting from the delegating session `above`.
+    /// Takes principal, labels, budgets and waiting from the run that delegates.
     ///
-    /// `run` is the run that delegates. Everything that follows from one message of a person is
+    /// Everything that follows from one message of a person is
     /// charged to that run, whichever agent does it; otherwise each delegation would bring a budget
     /// of its own.
-    pub(crate) fn inherit_from(mut self, above: &SessionShared, run: u64) -> Self {
+    pub(crate) fn inherit_from(mut self, by: DelegatingRun<'_>) -> Self {
+        let above = by.session;
         self.who.principal = above.who.principal.clone();
+        self.who.labels = by.labels.clone();
         (self.budgets, self.prices, self.payer) = above.spending.inherited_terms();
         let payer = above.spending.payer();
         self.works_for = payer
             .session
-            .map(|session| (session, payer.run.unwrap_or(run)));
+            .map(|session| (session, payer.run.unwrap_or(by.run)));
         self.limits.waits = above.limits.waits;
         self
     }
@@ -319,8 +423,8 @@ impl SessionBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if the layers do not fit together, if an agent cannot be registered, if another
-    /// process holds the lease, or if the store failed.
+    /// Fails if the layers do not fit together, if an agent cannot be registered, if a label is not
+    /// valid, if another process holds the lease, or if the store failed.
     pub async fn build(mut self) -> Result<Session, SessionBuildError> {
         for agent in &self.agents {
             agent.register_tool(&self.registry)?;
@@ -335,6 +439,7 @@ impl SessionBuilder {
             .fold(Dispatcher::builder(stack), |builder, with| with(builder));
         let dispatcher = builder.build().await.map_err(SessionError::from)?;
         self.who.session = dispatcher.session();
+        self.who.labels = dispatcher.0.add_labels(&self.who.labels, &self.labels)?;
         self.ask.closing = closing_instructions(self.ask.instructions.as_deref());
         let mut payer = self.payer.for_turn(&self.who);
         if let Some((session, run)) = self.works_for {
@@ -368,7 +473,7 @@ impl SessionBuilder {
     }
 }
 
-impl std::fmt::Debug for SessionBuilder {
+impl<Wiring> std::fmt::Debug for SessionBuilder<Wiring> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SessionBuilder")
             .field("model", self.model.name())

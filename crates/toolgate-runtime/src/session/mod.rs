@@ -3,13 +3,15 @@
 pub(crate) mod billing;
 pub(crate) mod builder;
 mod conversation;
+pub(crate) mod handle;
 mod history;
 pub(crate) mod options;
 mod output;
 pub(crate) mod report;
 pub(crate) mod run;
+mod stored_options;
 pub(crate) mod stream;
-mod tools;
+pub(crate) mod tools;
 
 use std::{
     collections::HashSet,
@@ -17,16 +19,17 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::{mpsc, oneshot};
+use futures::future::BoxFuture;
+use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AdmittedDecision, Decision, Message, Model, PartContent, Registry, SessionId, Timestamp,
-    ToolName, TurnId, TurnInfo,
+    AdmittedDecision, Decision, Labels, Message, Model, OutputFormat, PartContent, Registry,
+    SessionId, Timestamp, ToolName, TurnId, TurnInfo,
 };
 
 use crate::{
-    Agent, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, ModelBilling, RunInput,
-    RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
+    Agent, Bus, DecisionTarget, DeliverError, Dispatcher, Journal, JournalError, ModelBilling,
+    RunError, RunHandle, RunInput, RunOptions, RunReport, SessionBuilder, SessionError, Strategy,
     session::{
         builder::{RequestSettings, RunLimits},
         conversation::{Conversation, ConversationState},
@@ -58,7 +61,7 @@ use crate::{
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let session = Session::builder(Parrot(ModelName::new("zoo", "parrot")), Registry::new()).build().await?;
+/// let session = Session::ungated(Parrot(ModelName::new("zoo", "parrot")), Registry::new()).build().await?;
 /// let report = session.run("hello").await?;
 /// assert_eq!((report.end, report.text.as_str()), (RunEnd::Completed, "hello"));
 /// # Ok(())
@@ -97,15 +100,17 @@ pub(crate) struct SteeringMessage {
 }
 
 impl Session {
-    /// Creates a builder of a session with `model`, which may call the tools of `registry`.
-    pub fn builder(model: impl Model, registry: Registry) -> SessionBuilder {
+    /// Creates a builder of a session with `model`, which may call the tools of `registry`, without
+    /// a gate: by default calls pass no layer, nobody is asked and nothing is redacted. The caller
+    /// wires stack, store, keys and redactor; a gate does that by itself.
+    pub fn ungated(model: impl Model, registry: Registry) -> SessionBuilder {
         SessionBuilder::new(Arc::new(model), registry)
     }
 
-    /// Creates a builder of a session for a host that asks a model by itself. The host drives runs
+    /// Creates a builder like [`Session::ungated`] for a host that asks a model by itself. The host drives runs
     /// with [`Session::begin_hosted`], or gets tools with [`Session::arm_tools`]. [`Session::run`] fails in such
     /// a session.
-    pub fn for_host(registry: Registry) -> SessionBuilder {
+    pub fn ungated_host(registry: Registry) -> SessionBuilder {
         SessionBuilder::new(Arc::new(HostModel::new()), registry)
     }
 
@@ -126,8 +131,9 @@ impl Session {
 
     /// Sends a message to the model and runs until it has answered or has to wait.
     ///
-    /// If calls of the last run still wait for a decision, they are cancelled: a user who writes
-    /// something else instead of deciding does not want them.
+    /// Calls that the last run left open come first: what is approved or has its result is run. If
+    /// something is still undecided then, the report has the end `suspended` and the pending calls,
+    /// and the message is not taken, unless [`RunOptions::abandon_pending`] is given.
     ///
     /// # Errors
     ///
@@ -136,7 +142,8 @@ impl Session {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the run where it is. It can be resumed.
+    /// The run works in a task of its own. Dropping the future leaves it running;
+    /// [`Session::interrupt`] stops it.
     pub async fn run(&self, input: impl Into<RunInput>) -> Result<RunReport, SessionError> {
         self.run_with(input, RunOptions::default()).await
     }
@@ -151,53 +158,115 @@ impl Session {
         input: impl Into<RunInput>,
         options: RunOptions,
     ) -> Result<RunReport, SessionError> {
-        let input = input.into();
-        self.0.clone().begin_run(Some(input), options).await
+        self.drive_in_task(Some(input.into()), options).await
     }
 
     /// Continues where the session stopped: after a decision, an error, a limit, an interruption,
     /// or the loss of the process.
     ///
     /// Settled calls are not run again, and a reply that was received is not requested again. If
-    /// there is nothing left to do, the report has the end of the last run.
+    /// there is nothing left to do, the report has the end of the last run. The options that the
+    /// run began with apply again.
     ///
     /// # Errors
     ///
-    /// Fails as [`Session::run`] does.
+    /// Fails as [`Session::run`] does, and if the run began with tools or layers of its own
+    /// ([`RunError::MissingParts`](crate::RunError::MissingParts)): these are given to
+    /// [`Session::resume_with`].
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the run where it is. It can be resumed again.
+    /// As [`Session::run`].
     pub async fn resume(&self) -> Result<RunReport, SessionError> {
         self.resume_with(RunOptions::default()).await
     }
 
-    /// Resumes like [`Session::resume`], with tools, layers and limits for this run only. They are
-    /// not stored: name those again that the run began with.
+    /// Resumes like [`Session::resume`], with the tools and layers that the run began with.
+    ///
+    /// Limits and formats that the run began with are restored. Options given here may add layers
+    /// and narrow the tools, and they replace the number of iterations and the format of the
+    /// answer. They never give the run more tools than it began with.
     ///
     /// # Errors
     ///
-    /// Fails as [`Session::run_with`] does.
+    /// Fails as [`Session::run_with`] does, and if a layer or tool that the run began with is
+    /// missing.
     pub async fn resume_with(&self, options: RunOptions) -> Result<RunReport, SessionError> {
-        self.0.clone().begin_run(None, options).await
+        self.drive_in_task(None, options).await
     }
 
-    /// Runs like [`Session::run`] and returns everything that happens, as it happens: pieces of the
-    /// reply, events, and finally the report. Dropping the stream stops the run.
+    /// Starts a run like [`Session::run`] and returns a handle to it. The run works in a task of
+    /// its own, whether or not the handle is kept.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub fn start(&self, input: impl Into<RunInput>) -> RunHandle {
+        self.start_with(input, RunOptions::default())
+    }
+
+    /// Starts a run like [`Session::start`], with tools, layers and limits for this run only.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub fn start_with(&self, input: impl Into<RunInput>, options: RunOptions) -> RunHandle {
+        RunHandle::spawn(self, Some(input.into()), options)
+    }
+
+    /// Resumes like [`Session::resume_with`], in a task of its own, and returns a handle to it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
+    pub fn start_resumed(&self, options: RunOptions) -> RunHandle {
+        RunHandle::spawn(self, None, options)
+    }
+
+    /// Starts a run like [`Session::start`] and returns everything that happens, as it happens:
+    /// pieces of the reply, events, and finally the report. Dropping the stream leaves the run
+    /// running; [`Session::interrupt`] stops it.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub fn stream(&self, input: impl Into<RunInput>) -> RunStream {
-        self.stream_with(input, RunOptions::default())
+        self.start(input).updates()
     }
 
     /// Streams like [`Session::stream`], with tools, layers and limits for this run only.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub fn stream_with(&self, input: impl Into<RunInput>, options: RunOptions) -> RunStream {
-        let shared = self.0.clone();
-        let input = input.into();
-        RunStream::new(self, Box::pin(shared.begin_run(Some(input), options)))
+        self.start_with(input, options).updates()
     }
 
-    /// Resumes like [`Session::resume`] and returns everything that happens as a stream.
+    /// Resumes like [`Session::resume_with`] and returns everything that happens as a stream.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a Tokio runtime.
     pub fn resume_stream(&self, options: RunOptions) -> RunStream {
-        RunStream::new(self, Box::pin(self.0.clone().begin_run(None, options)))
+        self.start_resumed(options).updates()
+    }
+
+    /// Drives a run in a task of its own, so that it is never torn in two when the caller stops
+    /// waiting.
+    async fn drive_in_task(
+        &self,
+        input: Option<RunInput>,
+        options: RunOptions,
+    ) -> Result<RunReport, SessionError> {
+        let cancel = CancellationToken::new();
+        let run = self.0.clone().begin_run(input, options, cancel);
+        match tokio::spawn(run).await {
+            Ok(report) => report,
+            Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
+            // The runtime was shut down.
+            Err(_) => Err(JournalError::Stopped.into()),
+        }
     }
 
     /// Sends a message while a run is under way. The model reads it at its next request.
@@ -260,24 +329,96 @@ impl Session {
 
 impl SessionShared {
     /// Begins a run, or resumes the last one, and drives it to its end.
-    async fn begin_run(
+    // Boxed: a run that delegates drives the runs of agents, so its future contains itself.
+    pub(crate) fn begin_run(
         self: Arc<Self>,
         input: Option<RunInput>,
         options: RunOptions,
-    ) -> Result<RunReport, SessionError> {
-        let mut run = self.enter_run(options).await?;
-        if let Some(RunInput(message)) = input {
-            run.cancel_open_turn().await?;
+        cancel: CancellationToken,
+    ) -> BoxFuture<'static, Result<RunReport, SessionError>> {
+        Box::pin(async move {
+            let Some(RunInput(message)) = input else {
+                return self.resume_run(options, cancel).await?.drive_run().await;
+            };
+            // An invalid label is an error, also if the last run is still pending.
+            self.run_labels(&self.who.labels, &options)?;
+            let conversation = self.lock_conversation().await?;
+            let mut run = match conversation.state() {
+                ConversationState::Open(_) => {
+                    match self.settle_last_run(conversation, options, cancel).await? {
+                        Ok(run) => run,
+                        Err(pending) => return Ok(*pending),
+                    }
+                }
+                _ => self.open_run(conversation, options, cancel)?,
+            };
             run.add_user_message(message, false).1.await?;
-        }
-        run.drive_run().await
+            run.drive_run().await
+        })
     }
 
-    /// Locks the conversation for one run.
+    /// Settles the calls that the last run left open, and returns the run with `options` that comes
+    /// next; or the report, if calls are still pending.
+    async fn settle_last_run(
+        self: &Arc<Self>,
+        conversation: OwnedMutexGuard<Conversation>,
+        options: RunOptions,
+        cancel: CancellationToken,
+    ) -> Result<Result<SessionRun, Box<RunReport>>, SessionError> {
+        let last = self.options_of_last_run(&conversation, &options).await;
+        let mut run = match last {
+            Ok(last) => {
+                let mut run = self.open_run(conversation, last, cancel)?;
+                if options.abandon_pending {
+                    run.abandon_open_turn().await?;
+                } else if let Some(pending) = run.settle_open_turn().await? {
+                    return Ok(Err(Box::new(pending)));
+                }
+                run
+            }
+            // Without its layers nothing of the last run may run, but it can be given up.
+            Err(SessionError::Options(_)) if options.abandon_pending => {
+                let mut run = self.open_run(conversation, options.clone(), cancel)?;
+                run.cancel_open_turn().await?;
+                run
+            }
+            Err(error) => return Err(error),
+        };
+        run.use_options(options)?;
+        Ok(Ok(run))
+    }
+
+    /// Locks the conversation for a run that begins.
     pub(crate) async fn enter_run(
         self: &Arc<Self>,
         options: RunOptions,
     ) -> Result<SessionRun, SessionError> {
+        let conversation = self.lock_conversation().await?;
+        self.open_run(conversation, options, CancellationToken::new())
+    }
+
+    /// Locks the conversation for the last run, which continues with the options that it began
+    /// with.
+    pub(crate) async fn resume_run(
+        self: &Arc<Self>,
+        options: RunOptions,
+        cancel: CancellationToken,
+    ) -> Result<SessionRun, SessionError> {
+        let conversation = self.lock_conversation().await?;
+        let Some(begun) = self.load_run(&conversation).await? else {
+            return self.open_run(conversation, options, cancel);
+        };
+        let options = options
+            .resumed_from(&begun)
+            .map_err(SessionError::Options)?;
+        let mut run = self.open_run(conversation, options, cancel)?;
+        run.began_with = Some(begun.model.clone())
+            .filter(|began_with| *began_with != self.model.name().to_string());
+        Ok(run)
+    }
+
+    /// Locks the conversation: a session has one run at a time.
+    async fn lock_conversation(&self) -> Result<OwnedMutexGuard<Conversation>, SessionError> {
         let busy = SessionError::Busy {
             session: self.dispatcher.session(),
         };
@@ -297,17 +438,40 @@ impl SessionShared {
             *conversation = Conversation::load(store, session, self.limits.window_bytes).await?;
         }
         self.recover_reservations().await?;
+        Ok(conversation)
+    }
+
+    /// Opens a run on the locked conversation.
+    fn open_run(
+        self: &Arc<Self>,
+        conversation: OwnedMutexGuard<Conversation>,
+        options: RunOptions,
+        cancel: CancellationToken,
+    ) -> Result<SessionRun, SessionError> {
         let tools = RunTools::new(self, &options).map_err(SessionError::Options)?;
-        let cancel = CancellationToken::new();
+        let labels = self.run_labels(&self.who.labels, &options)?;
         let steering = self.open_control(cancel.clone());
         Ok(SessionRun::new(
             self.clone(),
             conversation,
             options,
             tools,
+            labels,
             cancel,
             steering,
         ))
+    }
+
+    /// Returns `labels` with those of the options.
+    pub(crate) fn run_labels(
+        &self,
+        labels: &Labels,
+        options: &RunOptions,
+    ) -> Result<Labels, SessionError> {
+        // Those of a resumed run were part of the session's labels when it began.
+        let begun = labels.with(options.begun_labels.iter());
+        let added = begun.and_then(|begun| self.dispatcher.0.add_labels(&begun, &options.labels));
+        added.map_err(|error| SessionError::Options(RunError::Label(error)))
     }
 
     /// Makes the run reachable for messages and interruption, also again after the channel was
@@ -331,6 +495,12 @@ impl SessionShared {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.dispatcher.0.clock.now()
+    }
+
+    /// Returns the format of the final answer of a run with these options.
+    pub(crate) fn output_format(&self, options: &RunOptions) -> Option<OutputFormat> {
+        let own = options.output.as_ref();
+        own.or(self.ask.output.as_ref()).cloned()
     }
 
     /// Returns what events may show of a text.

@@ -1,7 +1,8 @@
 //! Settings of a single run: tools, layers, limits, the format of its answer.
 
 use toolgate_core::{
-    AnyLayer, Layer, Message, MessagePart, OutputFormat, Registry, Role, TaskComplexity, ToolChoice,
+    AnyLayer, Labels, Layer, Message, MessagePart, OnCap, OutputFormat, Registry, Role,
+    TaskComplexity, ToolChoice,
 };
 
 /// The user's input that begins a run: text, or text with images and files.
@@ -29,8 +30,11 @@ impl From<Vec<MessagePart>> for RunInput {
 /// Settings that apply to one run only.
 ///
 /// Tools given here shadow the session's tools of the same name. Layers given here are placed
-/// inside the session's layers of the same band. The allowed tools narrow what the session shows;
-/// they never widen it.
+/// inside the session's layers of the same band, and cover the agents that the run delegates to. The
+/// allowed tools narrow what the session shows; they never widen it.
+///
+/// The options are stored with the run, except the code of tools and layers, of which the names are
+/// stored. [`Session::resume`](crate::Session::resume) restores them.
 #[derive(Debug, Clone, Default)]
 #[must_use = "options do nothing until a run is started with them"]
 pub struct RunOptions {
@@ -42,16 +46,10 @@ pub struct RunOptions {
     pub(crate) max_iterations: Option<u32>,
     pub(crate) on_cap: Option<OnCap>,
     pub(crate) weight: Option<TaskComplexity>,
-}
-
-/// Behaviour of a run that has reached its limit of iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnCap {
-    /// The model is asked once more, without tools, to answer with what it has.
-    #[default]
-    Close,
-    /// The run is an error.
-    Fail,
+    pub(crate) labels: Vec<(String, String)>,
+    /// The labels that a resumed run began with. They are redacted and valid.
+    pub(crate) begun_labels: Labels,
+    pub(crate) abandon_pending: bool,
 }
 
 impl RunOptions {
@@ -66,7 +64,11 @@ impl RunOptions {
         self
     }
 
-    /// Adds a layer, inside the session's layers of the same band.
+    /// Adds a layer, inside the session's layers of the same band; a layer that asks for approval
+    /// stays the last one that decides.
+    ///
+    /// The run can be resumed only with a layer of the same name, so a layer made from a function
+    /// should be given one ([`LayerExt::named`](toolgate_core::LayerExt::named)).
     pub fn layer(mut self, layer: impl Layer) -> Self {
         self.layers.push(AnyLayer::new(layer));
         self
@@ -104,9 +106,24 @@ impl RunOptions {
         self
     }
 
+    /// Adds a label to those of the session, as
+    /// [`SessionBuilder::label`](crate::SessionBuilder::label) does. It replaces a label of the
+    /// session with the same name.
+    pub fn label(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.labels.push((name.into(), value.into()));
+        self
+    }
+
     /// Sets how complex the work is, for the routing among models.
     pub fn weight(mut self, weight: TaskComplexity) -> Self {
         self.weight = Some(weight);
+        self
+    }
+
+    /// Cancels the calls that the last run left undecided, so that the new message is taken at once.
+    /// Calls that are approved or have their result run first all the same.
+    pub fn abandon_pending(mut self) -> Self {
+        self.abandon_pending = true;
         self
     }
 }

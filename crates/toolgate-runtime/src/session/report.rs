@@ -1,14 +1,14 @@
 //! The result of a run, and the errors of a session.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use toolgate_core::{
-    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, Json, Message, ModelError,
-    ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError, StoreError,
-    Suspension, ToolName, TurnId, Usage, ViewError,
+    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, InvalidLabel, Json, LayerName,
+    Message, ModelError, ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError,
+    StoreError, Suspension, ToolName, TurnId, Usage, ViewError, serialized_word,
 };
 
-use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError};
+use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError, TurnReport};
 
 /// The result of a run: how it ended, the last text, what it waits for.
 ///
@@ -23,7 +23,8 @@ pub struct RunReport {
     pub run: u64,
     /// The end of the run.
     pub end: RunEnd,
-    /// The last text of the model.
+    /// The last text of the model, as it wrote it: secrets in it are not redacted, unlike in events
+    /// and pieces.
     pub text: String,
     /// The final answer in the requested format.
     pub output: Option<Json>,
@@ -39,8 +40,63 @@ pub struct RunReport {
     pub finish: Option<FinishReason>,
     /// The pending calls of the run, here and in the sessions of agents that were delegated to.
     pub pending: Vec<PendingCall>,
+    /// The settled calls of the suspended turn. Their results are not in `messages` yet, and they
+    /// are not run again.
+    pub settled: Vec<CallResult>,
     /// The error, if the run failed.
     pub error: Option<RunError>,
+    /// The model that the run began with, if it was resumed with another one.
+    pub began_with: Option<String>,
+}
+
+impl RunReport {
+    /// Returns the report if the run completed, and otherwise an error that says how it ended.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the run is suspended, was stopped, reached a limit or failed.
+    pub fn completed(self) -> Result<Self, IncompleteRun> {
+        match self.end {
+            RunEnd::Completed => Ok(self),
+            _ => Err(IncompleteRun(Box::new(self))),
+        }
+    }
+}
+
+/// A run that did not complete; its report says where it stands, and it can be resumed.
+#[derive(Debug)]
+pub struct IncompleteRun(pub Box<RunReport>);
+
+impl IncompleteRun {
+    /// Checks whether a call of the run waits for a decision.
+    pub fn waits_for_approval(&self) -> bool {
+        self.0.pending.iter().any(|call| call.question.is_some())
+    }
+}
+
+impl fmt::Display for IncompleteRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let run = &self.0;
+        match run.end {
+            RunEnd::Suspended if self.waits_for_approval() => {
+                write!(f, "the run waits for the approval of ")?;
+            }
+            RunEnd::Suspended => f.write_str("the run waits for the result of ")?,
+            end => return write!(f, "the run did not complete: {}", serialized_word(&end)),
+        }
+        for (number, call) in run.pending.iter().enumerate() {
+            let separator = if number == 0 { "" } else { ", " };
+            write!(f, "{separator}{}", call.tool)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for IncompleteRun {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let error = self.0.error.as_ref();
+        error.map(|error| error as &(dyn std::error::Error + 'static))
+    }
 }
 
 /// A call that waits for a decision or an external result.
@@ -53,6 +109,8 @@ pub struct PendingCall {
     pub turn: TurnId,
     /// The call's id.
     pub call: CallId,
+    /// The label under which the provider gets the result.
+    pub call_id: Arc<str>,
     /// The tool's name.
     pub tool: ToolName,
     /// The approval request, if the call waits for a decision; otherwise it waits for a result.
@@ -62,19 +120,28 @@ pub struct PendingCall {
 }
 
 impl PendingCall {
-    /// Describes the call that `result` reports as suspended.
-    pub(crate) fn from_result(result: &CallResult, session: SessionId, turn: TurnId) -> Self {
+    /// Returns the calls of a suspended turn that wait for a decision or a result.
+    pub(crate) fn list_in_turn(report: &TurnReport, session: SessionId) -> Vec<Self> {
+        let waiting = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for.is_some());
+        waiting
+            .map(|result| Self::from_result(result, session, report.turn))
+            .collect()
+    }
+
+    fn from_result(result: &CallResult, session: SessionId, turn: TurnId) -> Self {
         let question = match &result.waits_for {
             Some(Suspension::Decision(request)) => Some(Box::new(request.clone())),
             Some(Suspension::Result) | None => None,
         };
-        let call = result.id;
-        let tool = result.tool.clone();
         Self {
             session,
             turn,
-            call,
-            tool,
+            call: result.id,
+            call_id: result.call_id.clone(),
+            tool: result.tool.clone(),
             question,
             agents: Vec::new(),
         }
@@ -86,13 +153,13 @@ impl PendingCall {
 #[non_exhaustive]
 pub enum RunError {
     /// The model did not reply.
-    #[error("the model did not reply")]
+    #[error("the model did not reply: {0}")]
     Model(#[source] ModelError),
     /// The budget does not allow the request.
-    #[error("the budget does not allow to ask the model")]
+    #[error("the budget does not allow to ask the model: {0}")]
     Budget(#[source] Arc<BudgetError>),
     /// A strategy could not do its work.
-    #[error("a strategy failed")]
+    #[error("a strategy failed: {0}")]
     Strategy(#[source] StrategyError),
     /// The final answer does not have the requested format.
     #[error("the answer does not have the requested format: {}", crate::session::output::list_problems(.0))]
@@ -101,11 +168,26 @@ pub enum RunError {
     #[error("a call failed, and the other calls were cancelled")]
     Aborted,
     /// The layers of strategies or options cannot be built into a stack.
-    #[error("the layers of this run do not fit together")]
+    #[error("the layers of this run do not fit together: {0}")]
     Stack(#[source] StackError),
+    /// A label cannot be used.
+    #[error("a label of this run is not valid")]
+    Label(#[source] InvalidLabel),
     /// The tools cannot be shown.
-    #[error("the tools of this run cannot be shown")]
+    #[error("the tools of this run cannot be shown: {0}")]
     View(#[source] ViewError),
+    /// A run is resumed without layers or tools that it began with. They are code and cannot be
+    /// stored: give them again.
+    #[error("the run began with {}, which is missing", name_parts(.layers, .tools))]
+    MissingParts {
+        /// The names of the missing layers.
+        layers: Vec<LayerName>,
+        /// The names of the missing tools.
+        tools: Vec<ToolName>,
+    },
+    /// A run is resumed with tools that it did not begin with.
+    #[error("the run began without {}", name_parts(&[], .0))]
+    AddedTools(Vec<ToolName>),
 }
 
 impl RunError {
@@ -117,6 +199,13 @@ impl RunError {
             _ => RunEnd::Failed,
         }
     }
+}
+
+/// Returns the names of layers and tools in one line.
+fn name_parts(layers: &[LayerName], tools: &[ToolName]) -> String {
+    let layers = layers.iter().map(|name| format!("layer {name}"));
+    let tools = tools.iter().map(|name| format!("tool {name}"));
+    layers.chain(tools).collect::<Vec<_>>().join(", ")
 }
 
 /// Reason why a session could not do its work.
@@ -140,16 +229,16 @@ pub enum SessionError {
     #[error("the run reached its limit of {} iterations", .0.iterations)]
     MaxIterations(Box<RunReport>),
     /// A turn could not be driven.
-    #[error("a turn could not be driven")]
+    #[error("a turn could not be driven: {0}")]
     Dispatch(#[source] DispatchError),
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
     /// The tools or layers that a run was to have do not fit together.
-    #[error("the run cannot be started")]
+    #[error("the run cannot be started: {0}")]
     Options(#[source] RunError),
     /// A result or decision was rejected.
-    #[error("a result or decision was rejected")]
+    #[error("a result or decision was rejected: {0}")]
     Rejected(#[source] RejectCode),
     /// A host called a step out of order.
     #[error("{0}")]
@@ -169,6 +258,9 @@ impl From<DeliverError> for SessionError {
             DeliverError::NoApprover => {
                 Self::OutOfOrder("a decision needs the name of the approver")
             }
+            DeliverError::NoKeys => Self::OutOfOrder(
+                "only a signed decision counts, and there are no keys to sign it with",
+            ),
             DeliverError::Store(error) => error.into(),
         }
     }

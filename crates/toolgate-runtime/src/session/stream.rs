@@ -8,15 +8,20 @@ use std::{
 
 use futures::{
     Stream, StreamExt,
-    future::BoxFuture,
     stream::{self, BoxStream},
 };
-use toolgate_core::Event;
+use tokio::sync::watch;
+use toolgate_core::{Event, SessionId};
 
-use crate::{BusDelivery, BusSubscription, RunReport, Session, SessionError, StreamPiece};
+use crate::{
+    BusDelivery, BusSubscription, RunReport, SessionError, StreamPiece,
+    session::handle::{SharedRunResult, wait_for_end},
+};
 
 /// Everything that happens in a run: a [`Stream`] of [`RunUpdate`]s that ends with the report.
-#[must_use = "nothing happens until the stream is polled"]
+///
+/// It only observes: dropping it leaves the run as it is.
+#[must_use = "updates are seen only by reading the stream"]
 pub struct RunStream(BoxStream<'static, RunUpdate>);
 
 /// Something that happened in a run.
@@ -30,28 +35,35 @@ pub enum RunUpdate {
     /// from the store.
     Lagged(u64),
     /// The end of the run.
-    End(Box<Result<RunReport, SessionError>>),
+    End(Box<Result<RunReport, Arc<SessionError>>>),
 }
 
 struct RunStreamState {
-    run: Option<BoxFuture<'static, Result<RunReport, SessionError>>>,
-    report: Option<Result<RunReport, SessionError>>,
+    session: SessionId,
     events: BusSubscription,
-    session: Session,
+    run: watch::Receiver<Option<SharedRunResult>>,
+    progress: StreamProgress,
+}
+
+/// How far a stream has got.
+enum StreamProgress {
+    Running,
+    /// The run has ended; updates from before the end may be left.
+    Ended(Box<SharedRunResult>),
+    Done,
 }
 
 impl RunStream {
     pub(crate) fn new(
-        session: &Session,
-        run: BoxFuture<'static, Result<RunReport, SessionError>>,
+        session: SessionId,
+        events: BusSubscription,
+        run: watch::Receiver<Option<SharedRunResult>>,
     ) -> Self {
-        let events = session.bus().subscribe();
-        let session = session.clone();
         let streaming = RunStreamState {
-            run: Some(run),
-            report: None,
-            events,
             session,
+            events,
+            run,
+            progress: StreamProgress::Running,
         };
         Self(stream::unfold(streaming, RunStreamState::next_update).boxed())
     }
@@ -60,27 +72,29 @@ impl RunStream {
 impl RunStreamState {
     async fn next_update(mut self) -> Option<(RunUpdate, Self)> {
         loop {
-            if let Some(report) = self.report.take() {
+            let delivery = match std::mem::replace(&mut self.progress, StreamProgress::Done) {
+                StreamProgress::Done => return None,
                 // Everything that was published before the end comes before it.
-                while let Some(delivery) = self.events.try_next() {
-                    if let Some(update) = self.to_update(delivery) {
-                        self.report = Some(report);
-                        return Some((update, self));
+                StreamProgress::Ended(result) => match self.events.try_next() {
+                    Some(delivery) => {
+                        self.progress = StreamProgress::Ended(result);
+                        delivery
+                    }
+                    None => return Some((RunUpdate::End(result), self)),
+                },
+                StreamProgress::Running => {
+                    self.progress = StreamProgress::Running;
+                    tokio::select! {
+                        biased;
+                        Some(delivery) = self.events.next() => delivery,
+                        result = wait_for_end(&mut self.run) => {
+                            self.progress = StreamProgress::Ended(Box::new(result));
+                            continue;
+                        }
                     }
                 }
-                return Some((RunUpdate::End(Box::new(report)), self));
-            }
-            let run = self.run.as_mut()?;
-            let delivery = tokio::select! {
-                biased;
-                delivery = self.events.next() => delivery,
-                report = run => {
-                    self.report = Some(report);
-                    self.run = None;
-                    continue;
-                }
             };
-            if let Some(update) = delivery.and_then(|delivery| self.to_update(delivery)) {
+            if let Some(update) = self.to_update(delivery) {
                 return Some((update, self));
             }
         }
@@ -88,7 +102,7 @@ impl RunStreamState {
 
     /// Converts a delivery, if it belongs to this session.
     fn to_update(&self, delivery: BusDelivery) -> Option<RunUpdate> {
-        let ours = |session| session == self.session.id();
+        let ours = |session| session == self.session;
         match delivery {
             BusDelivery::Event(event) => {
                 ours(event.turn_info().session).then_some(RunUpdate::Event(event))

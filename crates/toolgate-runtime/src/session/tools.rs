@@ -2,17 +2,21 @@
 
 use toolgate_core::{
     AnyLayer, Call, Executor, IdempotencyKey, Outcome, ReconciledAttempt, Registry, Stack,
-    StackError, View,
+    StackBuilder, StackError, View,
 };
 
 use crate::{RunError, RunOptions, session::SessionShared};
 
 /// The stack of a run's calls, and the view of its model.
+#[derive(Clone)]
 pub(crate) struct RunTools {
     /// The session's stack with the run's own layers and tools.
     stack: Stack,
     /// The same stack with the layers that strategies added for the iteration, if any.
     extended: Option<Stack>,
+    /// The layers that the run and the strategies of the iteration added.
+    run_layers: Vec<AnyLayer>,
+    iteration_layers: Vec<AnyLayer>,
     view: View,
     /// All tools, also those the model does not see.
     all: View,
@@ -24,21 +28,19 @@ impl RunTools {
         let stack = match (&options.tools, options.layers.is_empty()) {
             (None, true) => base.clone(),
             (tools, _) => {
-                let over = tools.clone().map(|own| ShadowingRegistry {
-                    own,
-                    session: shared.registry.clone(),
-                });
-                insert_layers(base, options.layers.clone(), over).map_err(RunError::Stack)?
+                let builder = match tools.clone() {
+                    Some(own) => base.extend_over(ShadowingRegistry {
+                        own,
+                        session: shared.registry.clone(),
+                    }),
+                    None => base.extend(),
+                };
+                place_layers(builder, options.layers.clone()).map_err(RunError::Stack)?
             }
         };
-        let view = View::from_registry(&shared.registry);
-        let all = options.tools.as_ref().map_or(view.clone(), |own| {
-            view.shadowed_by(&View::from_registry(own))
-        });
+        let registries = std::iter::once(&shared.registry).chain(&options.tools);
+        let all = View::for_registries(registries, &stack).map_err(RunError::View)?;
         let view = all.clone();
-        let view = view
-            .apply_transforms(&stack.transforms())
-            .map_err(RunError::View)?;
         // Narrowed by the session and then by the run: a run can hide tools, never show more of
         // them.
         let view = shared.allowed.as_ref().map_or(view.clone(), |names| {
@@ -51,6 +53,8 @@ impl RunTools {
         Ok(Self {
             stack,
             extended: None,
+            run_layers: options.layers.clone(),
+            iteration_layers: Vec::new(),
             view,
             all,
         })
@@ -74,32 +78,32 @@ impl RunTools {
         self.extended = if layers.is_empty() {
             None
         } else {
-            Some(insert_layers(&self.stack, layers, None)?)
+            Some(place_layers(self.stack.extend(), layers.clone())?)
         };
+        self.iteration_layers = layers;
         Ok(())
+    }
+
+    /// Returns the layers that the run and its strategies added to the session's. They also cover
+    /// the agents that the run delegates to.
+    pub(crate) fn added_layers(&self) -> Vec<AnyLayer> {
+        [&*self.run_layers, &*self.iteration_layers].concat()
     }
 }
 
-/// Returns the stack with more layers, each innermost in its band.
-fn insert_layers(
-    stack: &Stack,
+/// Builds the stack with more layers, each at its place in its band: inside the session's own
+/// layers, which see the call first, and outside those that ask for approval.
+pub(crate) fn place_layers(
+    builder: StackBuilder,
     more: Vec<AnyLayer>,
-    over: Option<ShadowingRegistry>,
 ) -> Result<Stack, StackError> {
-    let mut layers = stack.any_layers();
-    for layer in more {
-        // Innermost in its band: the session's own layers see the call first.
-        let at = layers
-            .iter()
-            .position(|other| other.band() > layer.band())
-            .unwrap_or(layers.len());
-        layers.insert(at, layer);
-    }
-    stack.with_layers(layers, over).build()
+    more.into_iter()
+        .fold(builder, StackBuilder::place_layer)
+        .build()
 }
 
 /// The tools of a run in front of those of the session.
-struct ShadowingRegistry {
+pub(crate) struct ShadowingRegistry {
     own: Registry,
     session: Registry,
 }

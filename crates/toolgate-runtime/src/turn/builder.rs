@@ -8,8 +8,8 @@ use std::{
 use hashbrown::HashMap;
 use tokio::sync::oneshot;
 use toolgate_core::{
-    Approver, Clock, DynApprover, IdSource, Keyring, MemoryStore, Redactor, SessionId, Stack,
-    Store, StoreHandle,
+    AnyLayer, Approver, Clock, DynApprover, IdSource, Keyring, Layer, MemoryStore, Redactor,
+    SessionId, Stack, StoreHandle,
 };
 
 use crate::{
@@ -110,13 +110,8 @@ impl DispatcherBuilder {
     }
 
     /// Sets the store for events and records. By default, they are kept in memory.
-    pub fn store(self, store: impl Store) -> Self {
-        self.store_handle(StoreHandle::new(store))
-    }
-
-    /// Sets a store that is shared already.
-    pub fn store_handle(mut self, store: StoreHandle) -> Self {
-        self.store = store;
+    pub fn store(mut self, store: impl Into<StoreHandle>) -> Self {
+        self.store = store.into();
         self
     }
 
@@ -211,8 +206,10 @@ impl DispatcherBuilder {
     ///
     /// # Errors
     ///
-    /// Fails if another process holds the lease (the error names the holder) or if the store fails.
+    /// Fails if another process holds the lease (the error names the holder), if the store fails, or
+    /// if a layer of the stack verifies approvals with keys that this dispatcher does not sign with.
     pub async fn build(self) -> Result<Dispatcher, DispatchError> {
+        self.check_keys()?;
         let session = self
             .session
             .unwrap_or_else(|| SessionId::from_source(&*self.ids));
@@ -260,5 +257,21 @@ impl DispatcherBuilder {
             gone,
         ));
         Ok(Dispatcher(shared))
+    }
+
+    /// Checks that every approval this dispatcher signs counts for the layers that verify it.
+    /// Otherwise they would ask for approval again and again.
+    fn check_keys(&self) -> Result<(), DispatchError> {
+        let signs_for = |verifier: &Keyring| {
+            let own = self.keyring.as_ref();
+            own.is_some_and(|own| own.signs_for(verifier))
+        };
+        let unfit = |layer: &AnyLayer| layer.approval_keys().is_some_and(|keys| !signs_for(keys));
+        match self.stack.any_layers().into_iter().find(unfit) {
+            Some(layer) => Err(DispatchError::KeysDiffer {
+                layer: layer.name(),
+            }),
+            None => Ok(()),
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! The loop that drives one turn: performs the turn's next step until nothing is left to do.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalRequest, ApprovalRequestRef, CallId, DynApprover, Phase, Status, Suspension, Timestamp,
-    TurnId, TurnInfo, TurnStep, run_contained,
+    ApprovalRequest, ApprovalRequestRef, CallId, DynApprover, InputKind, Phase, Status, Suspension,
+    Timestamp, TurnId, TurnInfo, TurnStep, run_contained,
 };
 
 use crate::{
@@ -25,6 +25,8 @@ use crate::{
 pub struct TurnRun {
     active: Arc<OpenTurn>,
     lanes: CallScheduler,
+    /// Asked for decisions; without one, calls stay pending.
+    approver: Option<Arc<dyn DynApprover>>,
     asking: usize,
     /// Calls that may run again before the task of their last run has ended.
     parked: Vec<(usize, CallId)>,
@@ -36,6 +38,9 @@ pub struct TurnRun {
     expiry: Option<(Timestamp, BoxFuture<'static, ()>)>,
     found: RecoveredTurn,
 }
+
+/// Pause after the mailbox could not be read.
+const AFTER_A_FAILED_READ: Duration = Duration::from_millis(500);
 
 /// Behaviour when every unsettled call waits for an approver or an external result.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,9 +58,11 @@ impl TurnRun {
             .for_each(|ticket| lanes.add_external(ticket));
         let parked = Vec::new();
         let messages = Vec::new();
+        let approver = active.shared.approver.clone();
         Self {
             active,
             lanes,
+            approver,
             asking: 0,
             parked,
             end: None,
@@ -84,6 +91,12 @@ impl TurnRun {
     /// Returns a handle for messages and interruptions while the turn is driven.
     pub fn handle(&self) -> TurnHandle {
         TurnHandle::new(self.active.clone())
+    }
+
+    /// Leaves calls that need a decision pending, even if there is an approver to ask.
+    pub(crate) fn without_approver(mut self) -> Self {
+        self.approver = None;
+        self
     }
 
     /// Drives the turn until every call is settled, or waits for a decision or an external result.
@@ -123,6 +136,36 @@ impl TurnRun {
     pub async fn advance(&mut self) -> Result<TurnReport, DispatchError> {
         self.dispatcher().process_mailbox().await?;
         self.drive_turn(WhenSuspended::Return).await
+    }
+
+    /// Returns the external attempts that have no result yet.
+    pub(crate) fn external_attempts(&self) -> Vec<(CallId, u32)> {
+        let state = self.active.lock_state();
+        let open = state.turn.slots().iter().filter(|slot| {
+            let call = slot.invocation().id;
+            let input = state.turn.check_input(self.turn(), call, InputKind::Result);
+            input.is_ok()
+        });
+        open.map(|slot| (slot.invocation().id, slot.attempts()))
+            .collect()
+    }
+
+    /// Settles a call that waits for an external result as `outcome_unknown`, unless the result has
+    /// been delivered by now.
+    pub(crate) async fn settle_unknown(&mut self, call: CallId) -> Result<(), DispatchError> {
+        let at = {
+            let state = self.active.lock_state();
+            let slot = state.turn.slot(call).filter(|slot| slot.status().is_none());
+            slot.map(|slot| slot.invocation().emit_order as usize)
+        };
+        if let Some(at) = at {
+            self.active.settle_unknown(at).await?;
+            // Handled like a call that left the stack: its resources are free for other calls.
+            self.active
+                .inbox
+                .push(Urgency::Settlement, DriverInput::CallLeft(at));
+        }
+        Ok(())
     }
 
     async fn drive_turn(
@@ -183,9 +226,21 @@ impl TurnRun {
     async fn expire_requests(&mut self) -> Result<(), DispatchError> {
         let dispatcher = self.dispatcher();
         let inputs = dispatcher.0.inputs.lock().await;
-        dispatcher.apply_mailbox(&inputs).await?;
-        self.active.expire_requests(dispatcher.0.clock.now());
+        match dispatcher.apply_mailbox(&inputs).await {
+            Ok(()) => self.active.expire_requests(dispatcher.0.clock.now()),
+            // A decision that was made in time may be in the mailbox, so nothing expires until the
+            // store can be read again.
+            Err(DispatchError::Store(_)) => self.retry_expiry(),
+            Err(error) => return Err(error),
+        }
         Ok(())
+    }
+
+    /// Lets the requests that are due expire a little later.
+    fn retry_expiry(&mut self) {
+        let clock = &self.active.shared.clock;
+        let next = self.active.next_expiry();
+        self.expiry = next.map(|until| (until, clock.sleep(AFTER_A_FAILED_READ)));
     }
 
     fn dispatcher(&self) -> Dispatcher {
@@ -321,7 +376,7 @@ impl TurnRun {
     /// Asks the approver, in one task per request so that none delays another.
     fn ask_approver(&mut self, calls: Vec<CallId>) {
         // Without an approver the call stays pending and the turn suspends.
-        let Some(approver) = self.active.shared.approver.clone() else {
+        let Some(approver) = self.approver.clone() else {
             return;
         };
         for call in calls {
@@ -393,6 +448,7 @@ impl TurnRun {
             call_id: slot.invocation().call_id.clone(),
             provider_call_id: work.provider_call_id.clone(),
             tool: slot.invocation().tool.clone(),
+            attempts: slot.attempts(),
             outcome: work.outcome.clone(),
             waits_for: match slot.phase() {
                 Some(Phase::AwaitingApproval) => {
@@ -405,6 +461,7 @@ impl TurnRun {
                 .outside
                 .clone()
                 .filter(|_| slot.phase() == Some(Phase::AwaitingResult)),
+            attempt: slot.attempts(),
         };
         let results = state
             .turn

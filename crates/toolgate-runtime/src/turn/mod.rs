@@ -28,7 +28,7 @@ use tokio::{
 };
 use toolgate_core::{
     AcceptedCall, Admission, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, Outcome,
-    ProviderCall, RecordKey, Redactor, SessionId, SettledOutcome, Stack, Status, StoreHandle,
+    ProviderCall, RecordKey, Redactor, Refusal, SessionId, SettledOutcome, Stack, StoreHandle,
     StoreRecord, ToolRequest, Turn, TurnEvent, TurnId, TurnInfo, TurnRequests, View,
     run_contained_sync,
 };
@@ -58,8 +58,9 @@ use crate::{
 /// registry.register(tool_fn("double", "Doubles a number.", async |input: Double, _cx| {
 ///     Ok::<_, ToolError>(input.n * 2)
 /// }))?;
-/// let view = View::from_registry(&registry);
-/// let dispatcher = Dispatcher::builder(Stack::over(registry).build()?).build().await?;
+/// let stack = Stack::over(registry.clone()).build()?;
+/// let view = View::for_stack(&registry, &stack)?;
+/// let dispatcher = Dispatcher::builder(stack).build().await?;
 /// let calls = vec![ToolRequest::from_text("a", "double", r#"{"n":1}"#), ToolRequest::from_text("b", "double", r#"{"n":2}"#)];
 /// let report = dispatcher.open_turn(TurnRequest::new(view, calls)).await?.run().await?;
 /// let texts: Vec<_> = report.results.iter().map(|r| r.outcome.as_ref().unwrap().model_text().into_owned()).collect();
@@ -315,7 +316,7 @@ impl Dispatcher {
             );
             // Rejected like any other call, not dropped: providers reject a conversation in which a
             // call of a reply has no result.
-            admission.refusal = Some(Outcome::refused(Status::RateLimited, text));
+            admission.refusal = Some(Outcome::refused(Refusal::RateLimited, text));
         }
         admission
     }

@@ -1,7 +1,9 @@
 //! Limits what events show of texts and values: redacted, bounded, or withheld.
 
 use serde_json::Value;
-use toolgate_core::{Arguments, Json, Notes, SessionEvent, ToolEvent, run_contained_sync};
+use toolgate_core::{
+    Arguments, InvalidLabel, Json, Labels, Notes, SessionEvent, ToolEvent, run_contained_sync,
+};
 
 use crate::turn::DispatcherShared;
 
@@ -50,6 +52,43 @@ impl DispatcherShared {
             .unwrap_or_else(|| "(withheld)".to_owned());
         said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
         said
+    }
+
+    /// Returns `labels` with more of them. Values are redacted here, because labels are part of
+    /// events, receipts and spans.
+    pub(crate) fn add_labels(
+        &self,
+        labels: &Labels,
+        more: &[(String, String)],
+    ) -> Result<Labels, InvalidLabel> {
+        // Checked first: a redacted value may be longer or shorter.
+        Labels::new(more.iter().map(|(name, value)| (name, value)))?;
+        let visible = more.iter().map(|(name, value)| {
+            let mut shown = self.visible_text(value);
+            shown.truncate(shown.floor_char_boundary(Labels::MAX_VALUE_BYTES));
+            (name, shown)
+        });
+        labels.with(visible)
+    }
+
+    /// Returns how much of a text that is still arriving can be redacted and shown now.
+    pub(crate) fn safe_prefix(&self, text: &str) -> usize {
+        let Some(redactor) = &self.redactor else {
+            return text.len();
+        };
+        // One that panics has said nothing.
+        let safe = run_contained_sync(|| redactor.safe_prefix(text)).unwrap_or(0);
+        text.floor_char_boundary(safe)
+    }
+
+    /// Returns what a screen may show of a piece of a reply; nothing if it cannot be redacted.
+    pub(crate) fn redact_piece(&self, text: &str) -> Option<String> {
+        match &self.redactor {
+            Some(redactor) => run_contained_sync(|| redactor.redact_text(text).ok())
+                .ok()
+                .flatten(),
+            None => Some(text.to_owned()),
+        }
     }
 
     /// Returns the event with its texts redacted.

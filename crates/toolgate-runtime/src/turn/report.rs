@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    Arguments, CallId, SessionId, SettledOutcome, Status, StoreError, Suspension, Timestamp,
-    ToolName, TurnId,
+    Arguments, CallId, LayerName, SessionId, SettledOutcome, Status, StoreError, Suspension,
+    Timestamp, ToolName, TurnId,
 };
 
 use crate::JournalError;
@@ -46,12 +46,24 @@ pub struct CallResult {
     pub provider_call_id: Arc<str>,
     /// The tool's name.
     pub tool: ToolName,
+    /// The number of times its executor was started.
+    pub attempts: u32,
     /// The outcome, once it is settled.
     pub outcome: Option<Arc<SettledOutcome>>,
     /// The decision or result it waits for, if it is suspended.
     pub waits_for: Option<Suspension>,
     /// The arguments for the external execution, if the call waits for its result.
     pub arguments: Option<Arguments>,
+    /// The number of the newest attempt, counted from 1; 0 if none has started.
+    pub attempt: u32,
+}
+
+impl TurnReport {
+    /// Returns the calls that are settled.
+    pub(crate) fn settled_calls(&self) -> Vec<CallResult> {
+        let settled = self.results.iter().filter(|call| call.outcome.is_some());
+        settled.cloned().collect()
+    }
 }
 
 impl CallResult {
@@ -72,10 +84,10 @@ impl CallResult {
 pub enum DispatchError {
     /// The journal cannot be written. What ran is in the store as far as it got; nothing more is
     /// run.
-    #[error("the turn stopped because its journal failed")]
+    #[error("the turn stopped because its journal failed: {0}")]
     Journal(#[source] JournalError),
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
     /// Another process holds the lease of the session.
     #[error("session {session} is driven by {holder} until {until}")]
@@ -118,13 +130,21 @@ pub enum DispatchError {
         turn: TurnId,
     },
     /// The stored events of the turn contradict each other.
-    #[error("the log of turn {turn} is damaged")]
+    #[error("the log of turn {turn} is damaged: {source}")]
     Damaged {
         /// The turn's id.
         turn: TurnId,
         /// The event that does not fit.
         #[source]
         source: toolgate_core::TurnError,
+    },
+    /// An approval layer accepts only signed approvals, and the dispatcher cannot sign them.
+    #[error(
+        "layer {layer} accepts only approvals that are signed with keys the dispatcher does not have"
+    )]
+    KeysDiffer {
+        /// The layer's name.
+        layer: LayerName,
     },
     /// A turn cannot have this many calls.
     #[error("the model asked for too many calls in one turn")]

@@ -60,7 +60,7 @@ impl TurnRequest {
 
     /// Sends the calls through another stack than the dispatcher's. It has to be named again when
     /// the turn is resumed.
-    pub fn stack(mut self, stack: Stack) -> Self {
+    pub(crate) fn stack(mut self, stack: Stack) -> Self {
         self.stack = Some(stack);
         self
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, Arguments, CallId, Outcome, Phase, ReconciledAttempt, RejectCode,
-    SettledOutcome, Stack, Status, TurnId, TurnRequests, View, run_contained,
+    ApprovalAnswer, Arguments, CallId, Failure, Outcome, Phase, ReconciledAttempt, RejectCode,
+    SettledOutcome, Stack, TurnId, TurnRequests, View, run_contained,
 };
 
 use crate::{
@@ -12,7 +12,9 @@ use crate::{
     turn::{
         driver::TurnRun,
         open_turn::{
-            DriverInput, OpenTurn, probe::external_arguments_key, settle::settled_refusal,
+            DriverInput, OpenTurn,
+            probe::external_arguments_key,
+            settle::{LOST_WHILE_RUNNING, settled_refusal},
         },
         queue::Urgency,
     },
@@ -253,10 +255,8 @@ impl Dispatcher {
                     found.calls[at].found = RecoveredState::Reconciled;
                 }
                 ReconciledAttempt::Unknown if !annotations.may_repeat() => {
-                    let text = "the process was lost while the call ran; it may have taken effect";
-                    active
-                        .close_call(at, settled_refusal(Status::OutcomeUnknown, text))
-                        .await?;
+                    let end = settled_refusal(Failure::OutcomeUnknown, LOST_WHILE_RUNNING);
+                    active.close_call(at, end).await?;
                     found.calls[at].found = RecoveredState::Unknown;
                 }
                 // Safe to run again: it did not happen, or repeating it is harmless.

@@ -120,6 +120,8 @@ impl CallScheduler {
     /// Removes a call that settled or suspended. Calls that waited for it may start.
     pub(crate) fn finish_call(&mut self, at: usize) {
         self.running -= 1;
+        // An external call may have been settled without its result.
+        self.outside.remove(&at);
         let Some(place) = self
             .holders
             .iter()

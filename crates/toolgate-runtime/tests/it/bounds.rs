@@ -59,7 +59,7 @@ impl Strategy for Generous {
 #[tokio::test]
 async fn a_strategy_that_refunds_every_iteration_at_most_doubles_them() {
     let (registry, ran) = counted();
-    let builder = Session::builder(restless(), registry)
+    let builder = Session::ungated(restless(), registry)
         .strategy(Generous)
         .max_iterations(3);
     let store = memory_store();
@@ -74,7 +74,7 @@ async fn a_strategy_that_refunds_every_iteration_at_most_doubles_them() {
     );
     // A resumed run refunds nothing anew.
     let (registry, ran) = counted();
-    let builder = Session::builder(restless(), registry)
+    let builder = Session::ungated(restless(), registry)
         .strategy(Generous)
         .max_iterations(3);
     let report = open_session(builder, &store)
@@ -97,7 +97,7 @@ async fn calls_of_one_reply_are_limited_and_every_call_has_a_result() {
         Message::assistant("done"),
     ]);
     let session = open_session(
-        Session::builder(model, registry).max_calls(3),
+        Session::ungated(model, registry).max_calls(3),
         &memory_store(),
     )
     .await;
@@ -136,7 +136,7 @@ async fn a_call_beyond_the_limit_is_recorded_as_rate_limited() {
         Message::assistant("done"),
     ]);
     let store = memory_store();
-    open_session(Session::builder(model, registry).max_calls(1), &store)
+    open_session(Session::ungated(model, registry).max_calls(1), &store)
         .await
         .run("count")
         .await
@@ -192,7 +192,7 @@ async fn stopped(prepare: bool) -> (RunEnd, usize, Vec<SessionEvent>) {
         entered: entered.clone(),
     };
     let session = open_session(
-        Session::builder(restless(), registry).strategy(strategy),
+        Session::ungated(restless(), registry).strategy(strategy),
         &store,
     )
     .await;
@@ -245,7 +245,7 @@ async fn a_host_whose_strategy_was_interrupted_gets_an_error_and_can_cancel() {
         entered,
     };
     let session = open_session(
-        Session::for_host(Registry::new()).strategy(strategy),
+        Session::ungated_host(Registry::new()).strategy(strategy),
         &store,
     )
     .await;
@@ -293,7 +293,7 @@ impl Transform for Renames {
 #[tokio::test]
 async fn a_run_that_failed_on_its_options_cannot_be_interrupted() {
     let (registry, _) = counted();
-    let session = open_session(Session::builder(restless(), registry), &memory_store()).await;
+    let session = open_session(Session::ungated(restless(), registry), &memory_store()).await;
     let failed = session
         .run_with("go on", RunOptions::new().layer(Renames))
         .await;
@@ -333,7 +333,7 @@ fn requests(limit: u64) -> Budgets {
 async fn a_host_must_not_ask_a_model_if_the_request_cannot_be_recorded() {
     let (store, fails) = failing(StoreCall::Append);
     let session = open_session(
-        Session::for_host(Registry::new()).budgets(requests(5)),
+        Session::ungated_host(Registry::new()).budgets(requests(5)),
         &store,
     )
     .await;
@@ -358,7 +358,7 @@ async fn a_host_must_not_ask_a_model_if_the_request_cannot_be_recorded() {
 async fn what_could_not_be_charged_is_charged_when_the_session_is_resumed() {
     let (store, fails) = failing(StoreCall::SettleCharge);
     let hello = || {
-        Session::builder(
+        Session::ungated(
             Odd::saying(vec![Message::assistant("hello")]),
             Registry::new(),
         )

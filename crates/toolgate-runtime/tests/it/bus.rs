@@ -1,11 +1,15 @@
 //! The rules of the event bus: ordered, bounded, and never delayed by a slow or panicking
 //! subscriber.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use crate::common::{Probe, registry, request, stack, transcript, view};
 use toolgate_core::Event;
 use toolgate_runtime::{Bus, BusDelivery, Dispatcher, TurnEnd, TurnRequest};
+use toolgate_testkit::TestClock;
 
 fn sequences(events: &[Arc<Event>]) -> Vec<u64> {
     events.iter().map(|event| event.sequence()).collect()
@@ -149,5 +153,48 @@ async fn a_detached_consumer_is_not_called_any_more() {
     drop(attached);
     while bus.subscriber_count() > 0 {
         tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_follower_sees_what_another_process_writes() {
+    let registry = registry(&Probe::default());
+    let dispatcher = Dispatcher::builder(stack(&registry))
+        .build()
+        .await
+        .expect("builds");
+    // A bus of its own, as in another process: only the store is shared.
+    let clock = TestClock::new();
+    let elsewhere = Bus::default();
+    let mut follow = elsewhere
+        .follow_session(dispatcher.store().clone(), dispatcher.session(), 0)
+        .with_clock(clock.clone());
+    let mut waiting = Box::pin(follow.next());
+    while clock.sleeper_count() == 0 {
+        assert!(
+            futures::poll!(&mut waiting).is_pending(),
+            "nothing happened"
+        );
+    }
+    let calls = vec![request("1", "echo", "x")];
+    let turn = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    turn.await.expect("opens").run().await.expect("runs");
+    assert!(
+        futures::poll!(&mut waiting).is_pending(),
+        "the store is read after a pause"
+    );
+    clock.advance(Duration::from_secs(1));
+    let first = waiting.await.expect("reads").expect("open");
+    assert_eq!(first.sequence(), 1);
+    let store = dispatcher.store();
+    let last = store.revision(dispatcher.session()).await.expect("reads");
+    let mut seen = first.sequence();
+    while seen < last {
+        seen = follow
+            .next()
+            .await
+            .expect("reads")
+            .expect("open")
+            .sequence();
     }
 }

@@ -24,7 +24,7 @@ use toolgate_testkit::{FaultyStore, StoreCall, StoreFault};
 #[tokio::test]
 async fn a_model_that_panics_instead_of_replying_fails_the_run() {
     let model = Odd::new(|_| panic!("no reply"));
-    let session = open_session(Session::builder(model, Registry::new()), &memory_store()).await;
+    let session = open_session(Session::ungated(model, Registry::new()), &memory_store()).await;
     let report = session.run("hello").await.expect("the panic is contained");
     assert_eq!(report.end, RunEnd::Failed);
     assert!(
@@ -35,7 +35,7 @@ async fn a_model_that_panics_instead_of_replying_fails_the_run() {
 #[tokio::test]
 async fn a_reply_without_an_end_can_be_stopped() {
     let model = Odd::new(|_| stream::repeat_with(|| Ok(Delta::Text("and ".to_owned()))).boxed());
-    let session = open_session(Session::builder(model, Registry::new()), &memory_store()).await;
+    let session = open_session(Session::ungated(model, Registry::new()), &memory_store()).await;
     let stop = async {
         while !session.interrupt() {
             tokio::task::yield_now().await;
@@ -71,7 +71,7 @@ async fn a_message_sent_while_an_answer_is_corrected_is_accepted() {
         schema,
     };
     let session = open_session(
-        Session::builder(model, Registry::new()).output(format),
+        Session::ungated(model, Registry::new()).output(format),
         &memory_store(),
     )
     .await;
@@ -112,7 +112,7 @@ fn counting(fails_at: Arc<AtomicU64>) -> (StoreHandle, Arc<AtomicU64>) {
 #[tokio::test]
 async fn the_end_of_a_run_is_recorded_on_resume_if_the_process_was_lost_first() {
     let hello = || {
-        Session::builder(
+        Session::ungated(
             Odd::saying(vec![Message::assistant("hello")]),
             Registry::new(),
         )
@@ -186,19 +186,21 @@ async fn reconciliation_asks_the_tool_of_the_run_and_not_the_one_that_it_shadows
         happened: true,
     })
     .expect("free");
-    let model = Odd::saying(vec![
-        calling_reply(&[("transfer", json!({}))]),
-        Message::assistant("done"),
-    ]);
-    let session = open_session(Session::builder(model, registry), &memory_store()).await;
+    let model = || {
+        Odd::saying(vec![
+            calling_reply(&[("transfer", json!({}))]),
+            Message::assistant("done"),
+        ])
+    };
+    let store = memory_store();
+    let lost = open_session(Session::ungated(model(), registry.clone()), &store).await;
     let options = || RunOptions::new().tools(own.clone());
-    {
-        let mut run = Box::pin(session.run_with("pay", options()));
-        while invoked.load(Ordering::SeqCst) == 0 {
-            assert!(futures::poll!(&mut run).is_pending());
-            tokio::task::yield_now().await;
-        }
+    let run = lost.start_with("pay", options());
+    while invoked.load(Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
     }
+    assert!(!run.is_ended());
+    let session = open_session(Session::ungated(model(), registry), &store).await;
     let report = session.resume_with(options()).await.expect("ends");
     assert_eq!(
         (report.end, report.text.as_str()),
@@ -235,7 +237,7 @@ async fn a_delegating_run_is_charged_for_the_model_requests_of_its_agents() {
         Registry::new(),
     );
     let session = open_session(
-        Session::builder(model, Registry::new())
+        Session::ungated(model, Registry::new())
             .agent(helper)
             .budgets(budgets),
         &store,
@@ -268,15 +270,12 @@ async fn a_sent_request_is_charged_however_much_happened_since() {
         10,
     );
     let budgeted = || {
-        Session::builder(Odd::new(|_| stream::pending().boxed()), Registry::new())
+        Session::ungated(Odd::new(|_| stream::pending().boxed()), Registry::new())
             .budgets(Budgets::new([rule.clone()]))
     };
     let session = open_session(budgeted(), &store).await;
-    {
-        let mut run = Box::pin(session.run("think"));
-        assert!(futures::poll!(&mut run).is_pending());
-    }
-    assert_eq!(spent_accounts(&store).await[0].2, 1, "it is under way");
+    drop(session.start("think"));
+    wait_for_reservation(&store).await;
     // Other processes use the session meanwhile, with turns that the host asks for.
     for _ in 0..150 {
         let view = toolgate_core::View::without_tools();
@@ -294,12 +293,22 @@ async fn a_sent_request_is_charged_however_much_happened_since() {
             .expect("runs");
     }
     let session = open_session(budgeted(), &store).await;
-    let mut run = Box::pin(session.resume());
-    assert!(futures::poll!(&mut run).is_pending());
-    assert_eq!(
-        spent_accounts(&store).await[0],
-        ("budget/global/all/requests/total".to_owned(), 1, 1)
-    );
+    drop(session.start_resumed(RunOptions::new()));
+    let account = "budget/global/all/requests/total".to_owned();
+    while spent_accounts(&store).await[0] != (account.clone(), 1, 1) {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until a request is under way.
+async fn wait_for_reservation(store: &StoreHandle) {
+    while spent_accounts(store)
+        .await
+        .first()
+        .is_none_or(|row| row.2 != 1)
+    {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -314,14 +323,13 @@ async fn a_threshold_passed_by_a_stopped_request_is_reported() {
     );
     let model = Odd::new(|_| stream::pending().boxed());
     let session = open_session(
-        Session::builder(model, Registry::new()).budgets(Budgets::new([rule])),
+        Session::ungated(model, Registry::new()).budgets(Budgets::new([rule])),
         &store,
     )
     .await;
-    let mut run = Box::pin(session.run("think"));
-    assert!(futures::poll!(&mut run).is_pending());
-    assert!(session.interrupt());
-    assert_eq!(run.await.expect("ends").end, RunEnd::Cancelled);
+    let run = session.start("think");
+    wait_for_reservation(&store).await;
+    assert_eq!(run.stop().await.expect("ends").end, RunEnd::Cancelled);
     let alerts = |event: &SessionEvent| matches!(event, SessionEvent::BudgetAlert { .. });
     assert_eq!(
         loop_events(&store)
@@ -352,7 +360,7 @@ async fn no_model_is_asked_if_the_request_cannot_be_recorded() {
     let fails_at = Arc::new(AtomicU64::new(u64::MAX));
     let (store, writes) = counting(fails_at.clone());
     let session = open_session(
-        Session::builder(model, Registry::new()).budgets(Budgets::new([rule])),
+        Session::ungated(model, Registry::new()).budgets(Budgets::new([rule])),
         &store,
     )
     .await;

@@ -13,5 +13,6 @@ mod interleavings;
 mod journal;
 mod one_way;
 mod recursive;
+mod runs;
 mod skills;
 mod strategies;

@@ -2,22 +2,26 @@
 //! that is not needed.
 
 use std::{
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use crate::common::{
-    Ask, Probe, event_names, registry, request, stack, statuses, texts, transcript, view,
+    Ask, Probe, event_names, question, registry, request, stack, statuses, texts, transcript, view,
 };
 use tokio::sync::Semaphore;
 use toolgate_core::{
     AdmittedDecision, ApprovalRequest, Approver, Band, Call, CallError, Clock as _, Decision,
-    ErrorCategory, Event, Layer, MemoryStore, Next, Outcome, Quorum, RecordKey, Registry,
-    RejectCode, Stack, Status, StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
+    ErrorCategory, Event, Failure, KeyKind, Keyring, Layer, LayerExt, MemoryStore, Next, Outcome,
+    Quorum, RecordKey, Registry, RejectCode, SecretKey, Stack, Status, StoreError, StoreHandle,
+    StoreRecord, Suspension, TurnEvent, Verdict,
 };
 use toolgate_runtime::{
-    ApprovalService, BusDelivery, BusSubscription, Dispatcher, DispatcherBuilder, TurnReport,
-    TurnRequest,
+    ApprovalService, BusDelivery, BusSubscription, DeliverError, DispatchError, Dispatcher,
+    DispatcherBuilder, TurnReport, TurnRequest,
 };
 use toolgate_testkit::{CountingIds, FaultyStore, StoreCall, StoreFault, TestClock};
 
@@ -262,7 +266,7 @@ async fn each_attempt_has_a_result_of_its_own_even_if_they_are_alike() {
     let driving = tokio::spawn(run.run_to_end());
     let service = dispatcher.approval_service();
     let error = || CallError::new(ErrorCategory::Unknown, "not now");
-    let failed = || Outcome::error(Status::ExecutorError, error());
+    let failed = || Outcome::error(Failure::ExecutorError, error());
     for _ in 0..2 {
         let started = wait_for(&mut feed, "tool_execution_started").await;
         let call = started.as_tool().expect("is of a call").0.id;
@@ -548,4 +552,198 @@ async fn a_turn_that_is_advanced_sees_every_decision_made_before() {
         assert_eq!(probe.ran(), decided);
     }
     assert_eq!(statuses(&report), [Some(Status::Ok); 2]);
+}
+
+#[tokio::test]
+async fn a_failed_mailbox_read_delays_an_expiry_and_does_not_end_the_driver() {
+    let registry = registry(&Probe::default());
+    let clock = TestClock::new();
+    let layer = AskUntil(clock.now().plus(Duration::from_secs(1)));
+    let stack = Stack::over(registry.clone())
+        .layer(layer)
+        .build()
+        .expect("in order");
+    let failing = Arc::new(Mutex::new(false));
+    let fails = failing.clone();
+    let store = FaultyStore::new(MemoryStore::new(), move |call, _| match call {
+        StoreCall::Posts if *fails.lock().expect("whole") => {
+            StoreFault::Fail(StoreError::Backend("busy".into()))
+        }
+        _ => StoreFault::Pass,
+    });
+    let dispatcher = Dispatcher::builder(stack)
+        .store(store.clone())
+        .clock(clock.clone())
+        .build()
+        .await
+        .expect("builds");
+    let calls = vec![request("1", "echo", "x")];
+    let run = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    let driving = tokio::spawn(run.await.expect("opens").run_to_end());
+    // The lease and the approval request.
+    while clock.sleeper_count() < 2 {
+        tokio::task::yield_now().await;
+    }
+    *failing.lock().expect("whole") = true;
+    let reads = store.read_count();
+    clock.advance(Duration::from_secs(1));
+    while store.read_count() == reads || clock.sleeper_count() < 2 {
+        assert!(!driving.is_finished(), "one failed read is not the end");
+        tokio::task::yield_now().await;
+    }
+    *failing.lock().expect("whole") = false;
+    clock.advance(Duration::from_secs(1));
+    let report = driving.await.expect("no panic").expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Expired)]);
+}
+
+/// Asks for approval whatever was answered.
+struct AskAgain;
+
+impl Layer for AskAgain {
+    async fn handle(&self, call: Call, _next: Next) -> Outcome {
+        let mut request = ApprovalRequest::for_call(&call);
+        request.signed = true;
+        Outcome::await_decision(request)
+    }
+    fn band(&self) -> Band {
+        Band::Decide
+    }
+}
+
+/// Approves everything and counts.
+struct CountingApprover(Arc<AtomicUsize>);
+
+impl Approver for CountingApprover {
+    async fn decide(&self, _request: ApprovalRequest) -> Option<Decision> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Some(Decision::approve("ann"))
+    }
+}
+
+#[tokio::test]
+async fn a_layer_asks_about_one_call_a_limited_number_of_times() {
+    let probe = Probe::default();
+    let registry = registry(&probe);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let stack = Stack::over(registry.clone()).layer(AskAgain).build();
+    let dispatcher = Dispatcher::builder(stack.expect("in order"))
+        .approver(CountingApprover(asked.clone()))
+        .build()
+        .await
+        .expect("builds");
+    let calls = vec![request("1", "echo", "x")];
+    let turn = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    let report = turn.await.expect("opens").run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Blocked)]);
+    let text = report.results[0].model_text().expect("is settled");
+    assert!(text.contains("approval was requested 5 times"), "{text}");
+    assert_eq!((asked.load(Ordering::SeqCst), probe.ran()), (5, 0));
+}
+
+#[tokio::test]
+async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
+    let registry = registry(&Probe::default());
+    let stack = Stack::over(registry.clone()).layer(AskAgain).build();
+    let dispatcher = Dispatcher::builder(stack.expect("in order"))
+        .build()
+        .await
+        .expect("builds");
+    let calls = vec![request("1", "echo", "x")];
+    let turn = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    let report = turn.await.expect("opens").run().await.expect("runs");
+    let service = ApprovalService::new(dispatcher.store().clone());
+    let asked = question(&report.results[0]);
+    let refused = service.decide(asked, Decision::approve("ann")).await;
+    assert!(matches!(refused, Err(DeliverError::NoKeys)), "{refused:?}");
+    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
+    let signing = service.keyring(Keyring::new(key));
+    let decided = signing.decide(asked, Decision::approve("ann")).await;
+    decided.expect("can be signed");
+}
+
+/// Verifies approvals with these keys.
+struct Verifies(Keyring);
+
+impl Layer for Verifies {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        next.run(call).await
+    }
+    fn approval_keys(&self) -> Option<&Keyring> {
+        Some(&self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_dispatcher_is_not_built_under_a_layer_that_verifies_other_keys() {
+    let ring = |id: &str, secret| {
+        let id = id.parse().expect("valid");
+        Keyring::new(SecretKey::new(id, KeyKind::HmacSha256, [secret; 32]))
+    };
+    let builder = |layer| {
+        let stack = Stack::over(Registry::new()).layer(layer).build();
+        Dispatcher::builder(stack.expect("in order"))
+    };
+    let verifies = || Verifies(ring("k1", 1)).named("approval");
+    let differs = |built: Result<Dispatcher, DispatchError>| match built {
+        Err(DispatchError::KeysDiffer { layer }) => layer.as_str() == "approval",
+        _ => false,
+    };
+    assert!(differs(builder(verifies()).build().await));
+    for other in [ring("k2", 1), ring("k1", 2)] {
+        assert!(differs(builder(verifies()).keyring(other).build().await));
+    }
+    let same = builder(verifies()).keyring(ring("k1", 1)).build().await;
+    same.expect("signs with the key that is verified");
+}
+
+/// Runs what is below twice.
+struct TwoAttempts;
+
+impl Layer for TwoAttempts {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        match next.clone().run(call.clone()).await {
+            Outcome::Settled(_) => next.run(call).await,
+            suspended => suspended,
+        }
+    }
+    fn band(&self) -> Band {
+        Band::Repeat
+    }
+}
+
+#[tokio::test]
+async fn a_result_that_names_its_attempt_does_not_count_for_the_next_one() {
+    let registry = registry(&Probe::default());
+    let stack = Stack::over(registry.clone()).layer(TwoAttempts).build();
+    let dispatcher = Dispatcher::builder(stack.expect("in order"))
+        .build()
+        .await
+        .expect("builds");
+    let calls = vec![request("1", "host", "x")];
+    let turn = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    let mut turn = turn.await.expect("opens");
+    let first = turn.advance().await.expect("runs");
+    let call = first.results[0].id;
+    assert_eq!(first.results[0].attempt, 1);
+    let service = dispatcher.approval_service();
+    let deliver = |attempt, text: &str| {
+        service.deliver_attempt_result(first.turn, call, attempt, Outcome::ok(text))
+    };
+    let early = deliver(2, "early").await;
+    assert_eq!(
+        early.expect_err("has not started").code(),
+        Some(RejectCode::NoWaiter)
+    );
+    deliver(1, "one").await.expect("is waited for");
+    let second = turn.advance().await.expect("runs");
+    assert_eq!(second.results[0].attempt, 2);
+    let again = deliver(1, "one").await;
+    assert_eq!(
+        again.expect_err("was delivered").code(),
+        Some(RejectCode::Duplicate)
+    );
+    deliver(2, "two").await.expect("is waited for");
+    let report = turn.advance().await.expect("runs");
+    assert_eq!(report.results[0].model_text().as_deref(), Some("two"));
 }

@@ -16,7 +16,7 @@ use toolgate_core::{
     BillingService, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets, ChargeFilter,
     Delta, EventBody, MemoryStore, Message, MessagePart, Model, ModelError, ModelErrorKind,
     ModelName, ModelRequest, PartContent, Payer, Registry, Reply, Role, SessionEvent, SessionId,
-    Stack, Status, StoreHandle, TaskComplexity, ToolAnswer, ToolEvent, ToolRequest, Usage, View,
+    Stack, Status, StoreHandle, TaskComplexity, ToolAnswer, ToolEvent, ToolRequest, Usage,
 };
 use toolgate_runtime::{
     Dispatcher, Documents, ModelBilling, RecursiveBuilder, RecursiveStrategy, RequestContext,
@@ -175,7 +175,7 @@ impl Rounds {
             .expect("in order");
         let builder = Dispatcher::builder(stack)
             .session(SESSION)
-            .store_handle(self.store.clone());
+            .store(self.store.clone());
         builder
             .clock(self.clock.clone())
             .take_over()
@@ -185,7 +185,8 @@ impl Rounds {
     }
 
     fn turn(&self, calls: Vec<ToolRequest>) -> TurnRequest {
-        TurnRequest::new(View::from_registry(&self.registry), calls).iteration(self.iteration)
+        TurnRequest::new(toolgate_testkit::plain_view(&self.registry), calls)
+            .iteration(self.iteration)
     }
 
     async fn calls(&self, calls: Vec<ToolRequest>) -> TurnReport {
@@ -818,7 +819,7 @@ async fn a_run_that_was_lost_in_a_batch_repeats_no_question_that_was_answered() 
     let run = again
         .dispatcher()
         .await
-        .resume(turn, View::from_registry(&again.registry))
+        .resume(turn, toolgate_testkit::plain_view(&again.registry))
         .await
         .expect("resumes");
     let report = run.run().await.expect("runs");

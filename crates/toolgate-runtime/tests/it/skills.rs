@@ -10,9 +10,9 @@ use std::{
 use serde_json::json;
 use toolgate_core::{
     AnyLayer, BillingService, Budgets, CallId, MemoryStore, Message, MessagePart, ModelRequest,
-    Outcome, PartContent, RecordKey, Registry, Role, SessionEvent, SessionId, SettledOutcome,
-    Stack, Status, StoppedClock, StoreHandle, StoreRecord, Timestamp, ToolAnswer, ToolError,
-    ToolRequest, Usage, View, from_fn, tool_fn,
+    Outcome, PartContent, RecordKey, Refusal, Registry, Role, SessionEvent, SessionId,
+    SettledOutcome, Stack, Status, StoppedClock, StoreHandle, StoreRecord, Timestamp, ToolAnswer,
+    ToolError, ToolRequest, Usage, View, from_fn, tool_fn,
 };
 use toolgate_runtime::{
     Dispatcher, ModelBilling, RequestContext, Skill, Skills, Strategy, StrategyAction, TurnContext,
@@ -104,8 +104,8 @@ impl Rounds {
     }
 
     fn request(&self) -> ModelRequest {
-        let view =
-            View::from_registry(&self.registry).narrow_to(self.session_tools.iter().copied());
+        let view = toolgate_testkit::plain_view(&self.registry)
+            .narrow_to(self.session_tools.iter().copied());
         let messages = self.messages.lock().expect("whole").clone();
         ModelRequest {
             instructions: Some("Be brief.".into()),
@@ -143,7 +143,7 @@ impl Rounds {
             .expect("in order");
         let builder = Dispatcher::builder(stack)
             .session(SESSION)
-            .store_handle(self.store.clone())
+            .store(self.store.clone())
             .take_over();
         let dispatcher = builder.build().await.expect("free");
         dispatcher
@@ -469,7 +469,7 @@ async fn the_layers_of_a_loaded_skill_apply_from_the_next_iteration_on() {
     let (_dir, skills) = discovered();
     let skills = skills.layers(|skill| match skill.file().name.as_str() {
         "pdf" => vec![AnyLayer::new(from_fn(async |_, _| {
-            Outcome::refused(Status::Blocked, "by the skill")
+            Outcome::refused(Refusal::Blocked, "by the skill")
         }))],
         _ => Vec::new(),
     });
@@ -573,7 +573,7 @@ async fn a_load_whose_answer_never_reached_the_model_can_be_repeated() {
     let mut request = rounds.request();
     rounds.prepare(&mut request).await;
     let spoil = AnyLayer::new(toolgate_core::map_outcome(|_, _| {
-        Outcome::refused(Status::Redacted, "withheld")
+        Outcome::refused(Refusal::Redacted, "withheld")
     }));
     let report = rounds
         .turn(request.view, vec![spoil], vec![load("pdf")])

@@ -132,7 +132,7 @@ async fn loading_a_skill_does_not_cost_an_iteration() {
         Message::assistant("It has 42 pages."),
     ]);
     let store = memory_store();
-    let builder = Session::builder(script.clone(), registry)
+    let builder = Session::ungated(script.clone(), registry)
         .strategy(skills)
         .max_iterations(2);
     let report = open_session(builder, &store)
@@ -196,7 +196,7 @@ fn recursive(script: &Script, reader: &Reader) -> SessionBuilder {
         .build();
     let registry = Registry::new();
     recursive.install(&registry).expect("free");
-    Session::builder(script.clone(), registry).strategy(recursive)
+    Session::ungated(script.clone(), registry).strategy(recursive)
 }
 
 struct Censor;

@@ -2,10 +2,15 @@
 
 use std::sync::Arc;
 
-use sqlx::{Arguments, AssertSqlSafe, Row, error::BoxDynError, postgres::PgArguments};
+use sqlx::{
+    Arguments, AssertSqlSafe, Row,
+    error::BoxDynError,
+    postgres::{PgArguments, PgRow},
+};
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, RowChange,
-    SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, Principal,
+    RowChange, SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId,
+    TurnRow,
 };
 
 use super::{
@@ -13,48 +18,17 @@ use super::{
     erase::SessionChange,
     id::PgUuid,
     plan::PostgresWritePlan,
-    read::{PgQuery, decode_column, held_columns, time_column, uuid_column},
+    read::{PgQuery, RowError, decode_column, held_columns, time_column, uuid_column},
 };
-use crate::encoded::{from_db, hidden_condition, limit_to_db, parse_state};
+use crate::encoded::{
+    decode_labels, decode_last_run, from_db, hidden_condition, limit_to_db, parse_state,
+    unfinished_condition,
+};
 
 impl CatalogueStore for PostgresStore {
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
-        let open = if filter.with_open_turns {
-            "AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)"
-        } else {
-            ""
-        };
-        let hidden = hidden_condition(filter.hidden);
-        let sql = format!(
-            "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
-             WHERE ($1::uuid IS NULL OR id > $1) AND ($2::uuid IS NULL OR id = $2) AND revision > 0 {hidden} {open}
-             ORDER BY id LIMIT $3"
-        );
-        let after = filter.after.map(|after| PgUuid(after.uuid()));
-        let only = filter.session.map(|only| PgUuid(only.uuid()));
-        let ask = || {
-            sqlx::query(AssertSqlSafe(sql.clone()))
-                .bind(after)
-                .bind(only)
-                .bind(limit_to_db(filter.limit))
-        };
-        self.reads
-            .query_rows(ask, |row| {
-                Ok(SessionRow {
-                    session: SessionId::new(uuid_column(row, 0)?),
-                    revision: from_db(row.try_get(1)?),
-                    created_at: time_column(row, 2)?,
-                    updated_at: time_column(row, 3)?,
-                    held: held_columns(row, 4)?,
-                    hidden_at: row
-                        .try_get::<Option<i64>, _>(6)?
-                        .map(Timestamp::from_micros),
-                    parent: row
-                        .try_get::<Option<PgUuid>, _>(7)?
-                        .map(|id| SessionId::new(id.0)),
-                })
-            })
-            .await
+        let ask = || sessions_query(&filter).expect("ids, names and numbers can be encoded");
+        self.reads.query_rows(ask, session_row).await
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
@@ -161,6 +135,60 @@ impl PostgresWritePlan {
             None => drop(self.marks.insert(call, state)),
         }
     }
+}
+
+fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynError> {
+    let hidden = hidden_condition(filter.hidden);
+    let unfinished = unfinished_condition(filter.unfinished);
+    let mut sql = format!(
+        "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
+                run_state, run_at
+         FROM sessions WHERE revision > 0 {hidden} {unfinished}"
+    );
+    if filter.with_open_turns {
+        sql.push_str(
+            " AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)",
+        );
+    }
+    let mut arguments = PgArguments::default();
+    for (condition, id) in [(" AND id >", filter.after), (" AND id =", filter.session)] {
+        if let Some(id) = id {
+            arguments.add(PgUuid(id.uuid()))?;
+            sql.push_str(&format!("{condition} ${}", arguments.len()));
+        }
+    }
+    if let Some(principal) = &filter.principal {
+        arguments.add(principal.as_str())?;
+        sql.push_str(&format!(" AND principal = ${}", arguments.len()));
+    }
+    for (name, value) in filter.labels.iter() {
+        arguments.add(name)?;
+        arguments.add(value)?;
+        let last = arguments.len();
+        sql.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
+    }
+    arguments.add(limit_to_db(filter.limit))?;
+    sql.push_str(&format!(" ORDER BY id LIMIT ${}", arguments.len()));
+    Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
+}
+
+fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
+    Ok(SessionRow {
+        session: SessionId::new(uuid_column(row, 0)?),
+        revision: from_db(row.try_get(1)?),
+        created_at: time_column(row, 2)?,
+        updated_at: time_column(row, 3)?,
+        held: held_columns(row, 4)?,
+        hidden_at: row
+            .try_get::<Option<i64>, _>(6)?
+            .map(Timestamp::from_micros),
+        parent: row
+            .try_get::<Option<PgUuid>, _>(7)?
+            .map(|id| SessionId::new(id.0)),
+        principal: row.try_get::<Option<&str>, _>(8)?.map(Principal::from),
+        labels: decode_labels(row.try_get(9)?)?,
+        last_run: decode_last_run(row.try_get(10)?, row.try_get(11)?, row.try_get(12)?)?,
+    })
 }
 
 fn approvals_query(filter: &ApprovalFilter) -> Result<PgQuery<'static>, BoxDynError> {

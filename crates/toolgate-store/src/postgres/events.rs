@@ -128,6 +128,9 @@ impl PostgresWritePlan {
             known.updated_at = last.at;
             known.revision = last.sequence;
         }
+        if let Some(update) = &batch.session {
+            known.change_last_run(update.clone());
+        }
         let revision = known.revision;
         for event in &batch.events {
             self.events

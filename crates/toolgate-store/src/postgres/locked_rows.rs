@@ -9,7 +9,7 @@ use sqlx::{PgConnection, Row};
 use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
 
 use super::{accounts::LockedAccounts, id::PgUuid};
-use crate::encoded::{EncodedRecord, from_db};
+use crate::encoded::{EncodedRecord, EncodedSessionUpdate, from_db};
 
 /// The rows that the writes of a group depend on.
 #[derive(Default)]
@@ -61,6 +61,19 @@ pub(super) struct PostgresSessionState {
     pub(super) held: Option<(Arc<str>, Timestamp)>,
     pub(super) posted: u64,
     pub(super) parent: Option<SessionId>,
+    /// The changed columns; it is not read, because no write depends on them.
+    pub(super) update: Option<EncodedSessionUpdate>,
+}
+
+impl PostgresSessionState {
+    /// Adds changed columns to those of earlier writes of the group.
+    pub(super) fn change_last_run(&mut self, mut update: EncodedSessionUpdate) {
+        if let Some(before) = self.update.take() {
+            update.principal = update.principal.or(before.principal);
+            update.last_run = update.last_run.or(before.last_run);
+        }
+        self.update = Some(update);
+    }
 }
 
 // Locks are taken in the order of ids and names, sessions first, so that two processes never
@@ -132,6 +145,7 @@ impl LockedRows {
                 .try_get::<Option<PgUuid>, _>("parent")?
                 .map(|id| SessionId::new(id.0)),
             held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
+            update: None,
         };
         self.sessions
             .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);

@@ -25,7 +25,7 @@ use super::{
     id::PgUuid,
     locked_rows::RowSelection,
     plan::PostgresWritePlan,
-    read::{PostgresReader, decode_column, uuid_column},
+    read::{PostgresReader, uuid_column},
 };
 use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
 
@@ -79,10 +79,7 @@ impl MailboxStore for PostgresStore {
         self.reads
             .query_rows(ask, |row| {
                 let number = from_db(row.try_get(0)?);
-                Ok((
-                    number,
-                    decode_column(row, 1, || format!("post {number} of session {session}"))?,
-                ))
+                Ok((number, MailboxItem::from_stored(row.try_get(1)?)))
             })
             .await
     }

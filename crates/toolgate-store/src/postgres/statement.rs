@@ -6,7 +6,7 @@ use sqlx::{
 };
 use toolgate_core::{LedgerName, StoreError, Timestamp};
 
-use super::{id::PgUuid, plan::PostgresWritePlan};
+use super::{id::PgUuid, locked_rows::PostgresSessionState, plan::PostgresWritePlan};
 use crate::encoded::{BLOB_PIECE_BYTES, encode_json, to_db};
 
 /// The number of pieces of a blob that are sent to the server at a time.
@@ -107,11 +107,14 @@ fn add_sessions(
             .iter()
             .map(|row| row.parent.map(|id| PgUuid(id.uuid())));
         let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
+        let [principal, labels, run, run_state, run_at] = bind_last_runs(statement, &rows)?;
         let columns =
-            "id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent";
+            "id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent,
+                       principal, labels, run, run_state, run_at";
         let from = format!(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
-                    {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[])"
+                    {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[], {principal}::text[],
+                    {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[])"
         );
         statement.add_part(if is_new {
             // Another process may create the same session at the same time: then this fails, and
@@ -121,12 +124,37 @@ fn add_sessions(
             format!(
                 "UPDATE sessions SET revision = new.revision, created_at = new.created_at,
                      updated_at = new.updated_at, fence = new.fence, holder = new.holder,
-                     lease_until = new.lease_until, posted = new.posted, parent = new.parent
+                     lease_until = new.lease_until, posted = new.posted, parent = new.parent,
+                     principal = coalesce(new.principal, sessions.principal),
+                     labels = coalesce(new.labels, sessions.labels), run = coalesce(new.run, sessions.run),
+                     run_state = coalesce(new.run_state, sessions.run_state),
+                     run_at = coalesce(new.run_at, sessions.run_at)
                  FROM {from} AS new ({columns}) WHERE sessions.id = new.id"
             )
         });
     }
     Ok(())
+}
+
+/// Binds the columns of principals, labels and last runs. A row without a change has nulls there.
+fn bind_last_runs(
+    statement: &mut GroupStatement,
+    rows: &[PostgresSessionState],
+) -> Result<[String; 5], sqlx::Error> {
+    let updates = || rows.iter().map(|row| row.update.as_ref());
+    let runs = || updates().map(|update| update.and_then(|update| update.last_run));
+    let principal = updates().map(|update| Some(update?.principal.as_ref()?.to_string()));
+    let labels = updates().map(|update| Some(update?.labels.to_string()));
+    let run = runs().map(|last| Some(to_db(last?.run)));
+    let state = runs().map(|last| Some(last?.state.as_str().to_owned()));
+    let at = runs().map(|last| Some(last?.at.as_micros()));
+    Ok([
+        statement.bind_column::<Option<String>>(principal.collect())?,
+        statement.bind_column::<Option<String>>(labels.collect())?,
+        statement.bind_column::<Option<i64>>(run.collect())?,
+        statement.bind_column::<Option<String>>(state.collect())?,
+        statement.bind_column::<Option<i64>>(at.collect())?,
+    ])
 }
 
 fn add_events_and_records(

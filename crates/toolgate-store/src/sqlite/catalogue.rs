@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
-    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, RowChange,
-    SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId, TurnRow,
+    ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, Principal,
+    RowChange, SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId,
+    TurnRow,
 };
 use uuid::Uuid;
 
@@ -14,7 +15,10 @@ use super::{
     read::{decode_column, held_columns, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{encode_json, from_db, hidden_condition, limit_to_db, parse_state};
+use crate::encoded::{
+    decode_labels, decode_last_run, encode_json, from_db, hidden_condition, limit_to_db,
+    parse_state, unfinished_condition,
+};
 
 impl CatalogueStore for SqliteStore {
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
@@ -25,9 +29,10 @@ impl CatalogueStore for SqliteStore {
                 ""
             };
             let hidden = hidden_condition(filter.hidden);
-            let sql = format!(
-                "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent FROM sessions
-                 WHERE id > ?1 AND id >= ?2 AND id <= ?3 AND revision > 0 {hidden} {open} ORDER BY id LIMIT ?4"
+            let unfinished = unfinished_condition(filter.unfinished);
+            let mut sql = format!(
+                "SELECT {SESSION_COLUMNS} FROM sessions
+                 WHERE id > ? AND id >= ? AND id <= ? AND revision > 0 {hidden} {unfinished} {open}"
             );
             // An empty blob sorts before every id.
             let after = filter
@@ -36,23 +41,23 @@ impl CatalogueStore for SqliteStore {
             let (first, last) = filter.session.map_or(([0; 16], [255; 16]), |only| {
                 (session_bytes(only), session_bytes(only))
             });
-            read.query_rows(
-                &sql,
-                params![after, first, last, limit_to_db(filter.limit)],
-                |row| {
-                    Ok(Ok(SessionRow {
-                        session: SessionId::new(uuid_column(row, 0)?),
-                        revision: from_db(row.get(1)?),
-                        created_at: time_column(row, 2)?,
-                        updated_at: time_column(row, 3)?,
-                        held: held_columns(row, 4)?,
-                        hidden_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros),
-                        parent: row
-                            .get::<_, Option<[u8; 16]>>(7)?
-                            .map(|id| SessionId::new(Uuid::from_bytes(id))),
-                    }))
-                },
-            )
+            let mut values = vec![
+                Value::from(after),
+                Value::from(first.to_vec()),
+                Value::from(last.to_vec()),
+            ];
+            if let Some(principal) = &filter.principal {
+                sql.push_str(" AND principal = ?");
+                values.push(Value::from(principal.as_str().to_owned()));
+            }
+            for (name, value) in filter.labels.iter() {
+                sql.push_str(" AND labels ->> ? = ?");
+                // Quoted, because a name may contain dots.
+                values.push(Value::from(format!("$.\"{name}\"")));
+                values.push(Value::from(value.to_owned()));
+            }
+            sql.push_str(&format!(" ORDER BY id LIMIT {}", limit_to_db(filter.limit)));
+            read.query_rows(&sql, params_from_iter(values), session_row)
         })
         .await
     }
@@ -206,6 +211,39 @@ impl SqliteWriteTx<'_> {
         self.execute(sql, params![call.uuid().as_bytes(), state.as_str()])
             .map(drop)
     }
+}
+
+/// The columns that [`session_row`] reads.
+const SESSION_COLUMNS: &str =
+    "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal,
+    labels, run, run_state, run_at";
+
+fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>> {
+    let session = SessionId::new(uuid_column(row, 0)?);
+    let revision = from_db(row.get(1)?);
+    let created_at = time_column(row, 2)?;
+    let updated_at = time_column(row, 3)?;
+    let held = held_columns(row, 4)?;
+    let hidden_at = row.get::<_, Option<i64>>(6)?.map(Timestamp::from_micros);
+    let parent = row.get::<_, Option<[u8; 16]>>(7)?;
+    let principal = row.get_ref(8)?.as_str_or_null()?.map(Principal::from);
+    let labels = decode_labels(row.get_ref(9)?.as_str_or_null()?);
+    let state = row.get_ref(11)?.as_str_or_null()?;
+    let last_run = decode_last_run(row.get(10)?, state, row.get(12)?);
+    Ok(labels.and_then(|labels| {
+        Ok(SessionRow {
+            session,
+            revision,
+            created_at,
+            updated_at,
+            held,
+            hidden_at,
+            parent: parent.map(|id| SessionId::new(Uuid::from_bytes(id))),
+            principal,
+            labels,
+            last_run: last_run?,
+        })
+    }))
 }
 
 fn approval_row(row: &Row<'_>) -> rusqlite::Result<Result<ApprovalRow, StoreError>> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rusqlite::params;
 use toolgate_core::{
-    Event, EventStore, Lease, LeaseRequest, LogPosition, SessionId, StoreError, Timestamp,
-    WriteBatch,
+    Event, EventStore, Lease, LeaseRequest, LogPosition, Principal, SessionId, StoreError,
+    Timestamp, WriteBatch,
 };
 
 use super::{
@@ -13,7 +13,9 @@ use super::{
     read::{SqliteReader, decode_column, held_columns},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{EncodedBatch, EncodedEvent, from_db, limit_to_db, to_db};
+use crate::encoded::{
+    EncodedBatch, EncodedEvent, EncodedSessionUpdate, from_db, limit_to_db, to_db,
+};
 
 impl EventStore for SqliteStore {
     async fn append(
@@ -105,6 +107,9 @@ impl SqliteWriteTx<'_> {
             .iter()
             .try_for_each(|event| self.insert_event(session, event))?;
         self.update_session(session, &standing, at, &batch.events)?;
+        if let Some(update) = &batch.session {
+            self.update_last_run(session, update)?;
+        }
         // Consumed inputs are deleted in the commit of their events, so that none is handled twice.
         if let Some(taken) = batch.taken_posts {
             self.execute(
@@ -183,6 +188,31 @@ impl SqliteWriteTx<'_> {
             self.execute(sql, params![session_bytes(session), until.as_micros()])?;
         }
         Ok(())
+    }
+
+    /// Updates principal, labels and the last run of a session.
+    fn update_last_run(
+        &self,
+        session: SessionId,
+        update: &EncodedSessionUpdate,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET principal = coalesce(?2, principal), labels = ?3, run = coalesce(?4, run),
+                       run_state = coalesce(?5, run_state), run_at = coalesce(?6, run_at)
+                   WHERE id = ?1";
+        let principal = update.principal.as_ref().map(Principal::as_str);
+        let last = update.last_run;
+        self.execute(
+            sql,
+            params![
+                session_bytes(session),
+                principal,
+                update.labels,
+                last.map(|last| to_db(last.run)),
+                last.map(|last| last.state.as_str()),
+                last.map(|last| last.at.as_micros())
+            ],
+        )
+        .map(drop)
     }
 
     fn insert_event(&self, session: SessionId, event: &EncodedEvent) -> Result<(), StoreError> {

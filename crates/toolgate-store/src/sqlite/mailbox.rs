@@ -17,7 +17,7 @@ use toolgate_core::{
 
 use super::{
     SqliteOptions, SqliteStore, connect,
-    read::{SqliteReader, decode_column},
+    read::SqliteReader,
     transaction::{SqliteWriteTx, session_bytes},
 };
 use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
@@ -56,10 +56,8 @@ impl MailboxStore for SqliteStore {
                 params![session_bytes(session), to_db(after), limit_to_db(limit)],
                 |row| {
                     let number = from_db(row.get(0)?);
-                    Ok(
-                        decode_column(row, 1, || format!("post {number} of session {session}"))?
-                            .map(|post| (number, post)),
-                    )
+                    let post = MailboxItem::from_stored(row.get_ref(1)?.as_str()?);
+                    Ok(Ok((number, post)))
                 },
             )
         })

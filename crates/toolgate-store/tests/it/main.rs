@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod budgets;
+mod driven;
 mod erase;
 mod migrations;
 mod processes;

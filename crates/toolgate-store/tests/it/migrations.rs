@@ -6,9 +6,10 @@ use crate::support::{
     approval_request, call_id, draft, key, note, opened, session, turn_event, turn_id,
 };
 use toolgate_core::{
-    AccountKey, ApprovalFilter, Charge, ChargeFilter, ChargeId, ChargeLine, Event, HiddenSessions,
-    Invocation, LeaseRequest, LedgerName, LogPosition, MailboxItem, SessionFilter, SessionId,
-    StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter, TurnInfo, WriteBatch,
+    AccountKey, ApprovalFilter, Charge, ChargeFilter, ChargeId, ChargeLine, Cost, Event,
+    HiddenSessions, Invocation, Labels, LastRun, LeaseRequest, LedgerName, LogPosition,
+    MailboxItem, RunEnd, RunState, SessionEvent, SessionFilter, SessionId, StoreHandle, Timestamp,
+    ToolEvent, TurnEvent, TurnFilter, TurnInfo, Usage, WriteBatch,
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
@@ -169,6 +170,71 @@ async fn fill_4(store: &StoreHandle) {
     store.release_lease(&lease).await.expect("releases");
 }
 
+/// Returns an event of the run 2 of a principal.
+fn run_event(
+    session: SessionId,
+    sequence: u64,
+    info: &TurnInfo,
+    event: SessionEvent,
+) -> Arc<Event> {
+    let mut info = info.clone();
+    info.session = session;
+    info.run = Some(2);
+    let at = Timestamp::from_micros(1_700_000_000_123_456 + sequence as i64);
+    Arc::new(Event::for_run(sequence, at, Arc::new(info), event).expect("valid"))
+}
+
+/// Returns the events of a run that was lost while the model was asked.
+fn lost_run(session: SessionId, info: &TurnInfo) -> Vec<Arc<Event>> {
+    let message = SessionEvent::UserMessage {
+        message: 2,
+        text: None,
+        steering: false,
+    };
+    let started = SessionEvent::InferenceStarted {
+        attempt: 1,
+        messages: 1,
+        tools: 0,
+    };
+    vec![
+        run_event(session, 1, info, message),
+        run_event(session, 2, info, started),
+    ]
+}
+
+/// Returns the event of a run that ended.
+fn ended_run(session: SessionId, info: &TurnInfo) -> Arc<Event> {
+    let ended = SessionEvent::RunEnded {
+        end: RunEnd::Completed,
+        error: None,
+        iterations: 1,
+        usage: Usage::default(),
+        cost: Cost::Unknown,
+    };
+    run_event(session, 1, info, ended)
+}
+
+/// Writes the content of the fixtures of version 5: the same, and a lost run of a principal with
+/// labels. It never changes either.
+async fn fill_5(store: &StoreHandle) {
+    fill_4(store).await;
+    let mut info = TurnInfo::new(session(3), turn_id(6));
+    info.principal = Some("ann".into());
+    info.labels = Labels::new([("tenant", "acme")]).expect("valid");
+    let batch = WriteBatch {
+        events: lost_run(session(3), &info),
+        ..WriteBatch::default()
+    };
+    store
+        .append(session(3), LogPosition::unleased(0), batch)
+        .await
+        .expect("appends");
+    store
+        .hide_session(session(3), Some(Timestamp::from_micros(8_000_000)))
+        .await
+        .expect("hides");
+}
+
 /// Returns the answers to all queries, as text.
 async fn everything(store: &StoreHandle) -> String {
     let events = store.events(session(1), 0, 100).await.expect("reads");
@@ -216,14 +282,15 @@ async fn expected(version: u32) -> String {
         1 => fill(&memory).await,
         2 => fill_2(&memory).await,
         3 => fill_3(&memory).await,
-        _ => fill_4(&memory).await,
+        4 => fill_4(&memory).await,
+        _ => fill_5(&memory).await,
     }
     everything(&memory).await
 }
 
 #[tokio::test]
 async fn a_file_of_every_version_opens_and_keeps_its_data() {
-    for version in [1, 2, 3, 4] {
+    for version in [1, 2, 3, 4, 5] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("old.sqlite");
         fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
@@ -281,6 +348,64 @@ async fn parents(store: &StoreHandle) -> Vec<Option<SessionId>> {
         found.extend(rows.expect("lists").into_iter().map(|row| row.parent));
     }
     found
+}
+
+/// Returns the events of two sessions as version 4 wrote them: one run was lost, one has ended.
+fn old_runs() -> [(SessionId, Vec<String>); 2] {
+    let mut info = TurnInfo::new(session(8), turn_id(8));
+    info.principal = Some("ann".into());
+    let lost = lost_run(session(8), &info);
+    let ended = vec![
+        ended_run(session(9), &info),
+        opened(session(9), 2, turn_id(9)),
+    ];
+    [(session(8), lost), (session(9), ended)].map(|(session, events)| {
+        let text = |event: &Arc<Event>| serde_json::to_string(&**event).expect("is JSON");
+        (session, events.iter().map(text).collect())
+    })
+}
+
+/// Checks that a database lists principal and last run of the sessions of [`old_runs`].
+async fn check_old_runs(store: &StoreHandle) {
+    let found = [
+        (8, RunState::Running, 2),
+        (9, RunState::Ended(RunEnd::Completed), 1),
+    ];
+    for (number, state, sequence) in found {
+        let filter = SessionFilter::for_session(session(number));
+        let row = store.sessions(filter).await.expect("lists").remove(0);
+        let at = Timestamp::from_micros(1_700_000_000_123_456 + sequence);
+        assert_eq!(row.last_run, Some(LastRun { run: 2, state, at }));
+        assert_eq!(row.principal, Some("ann".into()));
+    }
+    let unfinished = SessionFilter {
+        unfinished: true,
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(unfinished).await.expect("lists");
+    assert_eq!(rows.len(), 1, "a lost run can be found");
+}
+
+#[tokio::test]
+async fn the_last_runs_in_an_old_file_are_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("old.sqlite");
+    fs::copy(fixture("v4.sqlite"), &path).expect("copies");
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    for (session, events) in old_runs() {
+        let id = session.uuid().into_bytes();
+        let row = "INSERT INTO sessions (id, revision, created_at, updated_at, fence, posted) VALUES (?1, 2, 0, 0, 1, 0)";
+        connection.execute(row, [id]).expect("inserts");
+        for (at, event) in events.iter().enumerate() {
+            let row = "INSERT INTO events (session, sequence, body) VALUES (?1, ?2, ?3)";
+            connection
+                .execute(row, rusqlite::params![id, at as i64 + 1, event])
+                .expect("inserts");
+        }
+    }
+    drop(connection);
+    let store = SqliteStore::open(&path).expect("opens");
+    check_old_runs(&StoreHandle::new(store)).await;
 }
 
 #[tokio::test]
@@ -359,9 +484,9 @@ async fn fill_budget(store: &StoreHandle) {
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v4.sqlite");
+    let path = fixture("v5.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
-    fill_4(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
+    fill_5(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
 
 #[test]
@@ -427,7 +552,7 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_database_of_every_version_opens_and_keeps_its_data() {
-        for version in [1, 2, 3, 4] {
+        for version in [1, 2, 3, 4, 5] {
             let Some(database) = TestDatabase::create().await else {
                 return;
             };
@@ -472,6 +597,35 @@ mod on_postgres {
     }
 
     #[tokio::test]
+    async fn the_last_runs_in_an_old_database_are_found() {
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let old = fs::read_to_string(fixture("v4.postgres.sql")).expect("reads");
+        database.run(&old).await;
+        for (session, events) in old_runs() {
+            let row = format!(
+                "INSERT INTO public.sessions (id, revision, created_at, updated_at, fence, posted)
+                 VALUES ('{session}', 2, 0, 0, 1, 0)"
+            );
+            database.run(&row).await;
+            for (at, event) in events.iter().enumerate() {
+                let number = at + 1;
+                let row = format!(
+                    "INSERT INTO public.events (session, sequence, body) VALUES ('{session}', {number}, '{event}')"
+                );
+                database.run(&row).await;
+            }
+        }
+        let store = toolgate_store::open_store(&database.url())
+            .await
+            .expect("opens");
+        check_old_runs(&store).await;
+        drop(store);
+        database.drop().await;
+    }
+
+    #[tokio::test]
     async fn a_new_database_keeps_the_same_as_memory_does() {
         let Some(database) = TestDatabase::create().await else {
             return;
@@ -479,8 +633,8 @@ mod on_postgres {
         let store = toolgate_store::open_store(&database.url())
             .await
             .expect("opens");
-        fill_4(&store).await;
-        assert_eq!(everything(&store).await, expected(4).await);
+        fill_5(&store).await;
+        assert_eq!(everything(&store).await, expected(5).await);
         if let Ok(keep) = std::env::var("TOOLGATE_DUMP_FIXTURE") {
             let status = std::process::Command::new("pg_dump")
                 .args(["--inserts", "--no-owner", "--file", &keep, &database.url()])

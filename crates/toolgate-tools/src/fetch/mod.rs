@@ -199,7 +199,7 @@ impl Tool for FetchUrl {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let limit = Duration::from_millis(self.options.timeout_ms);
+        let limit = self.options.timeout.get();
         let page = tokio::select! {
             page = tokio::time::timeout(limit, self.fetch_page(parse_arguments(&arguments)?)) => page,
             () = cx.cancelled() => return Err(ToolError::cancelled()),

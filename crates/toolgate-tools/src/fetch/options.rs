@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use reqwest::Url;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_core::HumanDuration;
 
 use crate::fetch::addresses::is_public;
 
@@ -26,8 +27,8 @@ pub struct FetchOptions {
     pub allow_private: Vec<SocketAddr>,
     /// The most bytes that are read.
     pub max_bytes: usize,
-    /// The time limit, with all redirects, in milliseconds.
-    pub timeout_ms: u64,
+    /// The time limit, with all redirects.
+    pub timeout: HumanDuration,
 }
 
 impl Default for FetchOptions {
@@ -36,7 +37,7 @@ impl Default for FetchOptions {
             allow: Vec::new(),
             allow_private: Vec::new(),
             max_bytes: 1 << 20,
-            timeout_ms: 30_000,
+            timeout: HumanDuration::from_secs(30),
         }
     }
 }

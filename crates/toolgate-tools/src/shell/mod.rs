@@ -207,8 +207,10 @@ impl RunShell {
 
     /// Returns the time limit of the command: the requested one, capped by the configuration.
     fn time_limit(&self, wanted: Option<u64>, cx: &Context) -> Duration {
-        let longest = self.options.longest_timeout_ms;
-        let own = Duration::from_millis(wanted.unwrap_or(self.options.timeout_ms).min(longest));
+        let wanted = wanted.map(Duration::from_millis);
+        let own = wanted
+            .unwrap_or(self.options.timeout.get())
+            .min(self.options.longest_timeout.get());
         let Some(left) = cx.deadline.map(|deadline| deadline.since(cx.now())) else {
             return own;
         };
@@ -218,7 +220,7 @@ impl RunShell {
     }
 
     fn grace_period(&self) -> Duration {
-        Duration::from_millis(self.options.grace_ms)
+        self.options.grace.get()
     }
 }
 

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use toolgate_core::HumanDuration;
 
 use crate::{NetworkAccess, SandboxMode};
 
-/// The settings for running commands. Sizes are in bytes, times in milliseconds.
+/// The settings for running commands. Sizes are in bytes.
 ///
 /// ```
 /// # use toolgate_tools::{NetworkAccess, ShellOptions};
@@ -34,11 +35,11 @@ pub struct ShellOptions {
     /// The shell that runs commands.
     pub shell: PathBuf,
     /// The time limit of a command if the model sets none.
-    pub timeout_ms: u64,
+    pub timeout: HumanDuration,
     /// The longest time limit that the model can set.
-    pub longest_timeout_ms: u64,
+    pub longest_timeout: HumanDuration,
     /// The time between asking a command to terminate and killing it.
-    pub grace_ms: u64,
+    pub grace: HumanDuration,
     /// The amount of output that is returned: half from the beginning, half from the end.
     pub output_bytes: usize,
     /// The largest size of a file that a command writes.
@@ -61,9 +62,9 @@ impl Default for ShellOptions {
             write: Vec::new(),
             env: Vec::new(),
             shell: "/bin/sh".into(),
-            timeout_ms: 110_000,
-            longest_timeout_ms: 600_000,
-            grace_ms: 500,
+            timeout: HumanDuration::from_secs(110),
+            longest_timeout: HumanDuration::from_secs(600),
+            grace: HumanDuration::from_millis(500),
             output_bytes: 64 * 1024,
             file_bytes: 2 << 30,
             temp_bytes: 1 << 30,

@@ -152,9 +152,9 @@ async fn calls_and_requests_of_a_session_are_paid_by_its_principal() {
         ScriptLine::new().say("done").usage(usage),
     ];
     let own = store.clone();
-    let session = Session::builder(ScriptedModel::new(script), registry)
+    let session = Session::ungated(ScriptedModel::new(script), registry)
         .stack(stack)
-        .dispatcher(move |dispatcher| dispatcher.store_handle(own))
+        .dispatcher(move |dispatcher| dispatcher.store(own))
         .principal("ann")
         .payer(team)
         .budgets(budgets)

@@ -14,6 +14,7 @@ use toolgate::{
     prelude::*,
     session::{Dispatcher, TurnReport, TurnRequest},
     stack::{LogLevel, Progress, RedactionError, Redactor, ToolRequest},
+    tool::Context,
     value::Json,
 };
 
@@ -291,7 +292,7 @@ async fn a_failing_redactor_leaks_nothing_and_changes_no_file() {
     let request = ToolRequest::from_text("call_1", "write", r#"{"password":"hunter2hunter2"}"#);
     let turn = dispatcher
         .open_turn(TurnRequest::new(
-            View::from_registry(&registry),
+            toolgate_testkit::plain_view(&registry),
             vec![request],
         ))
         .await

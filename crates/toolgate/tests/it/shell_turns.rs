@@ -10,6 +10,7 @@ use toolgate::{
     prelude::*,
     session::{Dispatcher, TurnRequest, TurnRun},
     stack::ToolRequest,
+    value::HumanDuration,
 };
 use toolgate_testkit::LifecycleChecker;
 use toolgate_tools::{RunShell, ShellOptions};
@@ -113,7 +114,7 @@ async fn an_interrupted_shell_is_cancelled_and_nothing_is_left_running() {
     let desk = ShellWorld::open(
         "",
         ShellOptions {
-            grace_ms: 50,
+            grace: HumanDuration::from_millis(50),
             ..ShellOptions::default()
         },
     )
@@ -132,11 +133,11 @@ async fn an_interrupted_shell_is_cancelled_and_nothing_is_left_running() {
 
 #[tokio::test]
 async fn a_shell_that_times_out_returns_its_output_before_the_timeout_layer_acts() {
-    let config = "[layers.timeout]\nper_tool = { run_shell = 2000 }";
+    let config = "[layers.timeout]\nper_tool = { run_shell = '2s' }";
     let desk = ShellWorld::open(
         config,
         ShellOptions {
-            grace_ms: 50,
+            grace: HumanDuration::from_millis(50),
             ..ShellOptions::default()
         },
     )
@@ -160,11 +161,11 @@ async fn a_shell_that_times_out_returns_its_output_before_the_timeout_layer_acts
 
 #[tokio::test]
 async fn a_shell_that_does_not_exit_in_time_is_stopped_by_the_timeout_layer() {
-    let config = "[layers.timeout]\nper_tool = { run_shell = 1000 }\ngrace = \"1s\"";
+    let config = "[layers.timeout]\nper_tool = { run_shell = '1s' }\ngrace = \"1s\"";
     let desk = ShellWorld::open(
         config,
         ShellOptions {
-            grace_ms: 600_000,
+            grace: HumanDuration::from_secs(600),
             ..ShellOptions::default()
         },
     )

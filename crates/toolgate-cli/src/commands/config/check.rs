@@ -1,23 +1,18 @@
 //! `toolgate config check`: the problems of a configuration, with their lines.
 
 use serde_json::json;
-use toolgate::layers::{HumanDuration, lint};
+use toolgate::{
+    gate::{AgentsSection, ConfigFile, ConfigOwner, ConfigTrust, RunSection, parse_model_name},
+    layers::{HumanDuration, lint},
+};
 
 use super::ConfigCheckArgs;
-use crate::{
-    CliError, CommandContext, Exit, GateArgs,
-    assembly::preview::GatePreview,
-    env::{
-        config_file::{ConfigFile, ConfigOwner, ConfigTrust},
-        settings::{AgentsSection, RunSection},
-        style,
-    },
-};
+use crate::{CliError, CommandContext, Exit, GateArgs, env::style};
 
 pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let found = match &args.file {
         Some(file) => Some((ConfigOwner::Named, file.clone())),
-        None => ConfigFile::find(&cx.paths),
+        None => cx.paths.find_config(),
     };
     let Some((owner, path)) = found else {
         return Err(
@@ -35,13 +30,17 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
         config.with_process_environment()?
     };
     check_model_names(&config.section()?, &config.section()?)?;
-    let preview = GatePreview::from_config(cx, config, &GateArgs::default())?;
+    let preview = GateArgs::default().preview_gate(cx, config)?;
     let findings = lint(
-        &preview.stack.any_layers(),
-        preview.config.stack().turn_deadline.map(HumanDuration::get),
+        &preview.stack().any_layers(),
+        preview
+            .configuration()
+            .stack()
+            .turn_deadline
+            .map(HumanDuration::get),
     )
     .len();
-    let layers = preview.stack.layers().count();
+    let layers = preview.stack().layers().count();
     let trust = file.check_trust(&cx.paths.home)?;
     if cx.out.is_json() {
         let trusted = trust == ConfigTrust::Trusted;
@@ -74,5 +73,5 @@ fn check_model_names(run: &RunSection, agents: &AgentsSection) -> Result<(), Cli
         .as_deref()
         .into_iter()
         .chain(of_agents)
-        .try_for_each(|name| crate::assembly::model::parse_model_name(name).map(drop))
+        .try_for_each(|name| Ok(parse_model_name(name).map(drop)?))
 }

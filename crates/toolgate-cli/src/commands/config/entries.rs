@@ -9,7 +9,7 @@ use toolgate::{Config, Stack, layers::ConfigError};
 /// An option in effect.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct OptionEntry {
-    /// The section and the option, as in `layers.timeout.max_ms`.
+    /// The section and the option, as in `layers.timeout.max`.
     pub(super) path: String,
     pub(super) value: Value,
     pub(super) from: ValueSource,
@@ -194,7 +194,7 @@ fn hide_secrets(option: &str, value: Value) -> Value {
             .into_iter()
             .map(|item| hide_secrets(option, item))
             .collect(),
-        Value::String(text) => Value::String(crate::env::paths::strip_password(&text)),
+        Value::String(text) => Value::String(toolgate::gate::display_address(&text)),
         plain @ (Value::Null | Value::Bool(_) | Value::Number(_)) => plain,
     }
 }
@@ -205,9 +205,8 @@ mod tests {
     use toolgate::{Registry, Resources};
 
     fn list_for(text: &str, variables: &[(&str, &str)]) -> Vec<OptionEntry> {
-        let config =
-            Config::parse_with_catalog("t.toml", text, crate::env::settings::cli_catalog())
-                .expect("valid");
+        let config = Config::parse_with_catalog("t.toml", text, toolgate::gate::gate_catalog())
+            .expect("valid");
         let pairs = variables
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
@@ -232,9 +231,9 @@ mod tests {
     #[test]
     fn every_option_names_its_source() {
         let entries = list_for(
-            "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax_ms = 5",
+            "[run]\nmodel = 'ollama:m'\n[layers.timeout]\nmax = '5s'",
             &[
-                ("TOOLGATE_TOOLS__SHELL__GRACE_MS", "1"),
+                ("TOOLGATE_TOOLS__SHELL__GRACE", "1s"),
                 ("TOOLGATE_LAYERS__RETRY__MAX_ATTEMPTS", "7"),
                 ("TOOLGATE_RUN__MAX_TOKENS", "9"),
             ],
@@ -242,7 +241,7 @@ mod tests {
         assert_eq!(
             (
                 find_entry(&entries, "run.model").from,
-                find_entry(&entries, "layers.timeout.max_ms").from
+                find_entry(&entries, "layers.timeout.max").from
             ),
             (ValueSource::File, ValueSource::File)
         );
@@ -260,7 +259,7 @@ mod tests {
             ValueSource::Variable
         );
         assert_eq!(
-            find_entry(&entries, "tools.shell.grace_ms").from,
+            find_entry(&entries, "tools.shell.grace").from,
             ValueSource::Variable
         );
         assert_eq!(

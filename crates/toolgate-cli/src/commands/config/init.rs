@@ -7,12 +7,10 @@ use std::{
 };
 
 use serde_json::json;
+use toolgate::gate::{CONFIG_NAME, TrustedConfigs};
 
 use super::ConfigInitArgs;
-use crate::{
-    CliError, CommandContext, Exit,
-    env::{paths::CONFIG_NAME, style, trust::TrustedConfigs},
-};
+use crate::{CliError, CommandContext, Exit, env::style};
 
 /// The template. Prose begins with `# `; a line that begins with `#` and no space is an option.
 const TEMPLATE: &str = include_str!("init.toml");
@@ -21,7 +19,7 @@ pub(super) fn write_config(args: &ConfigInitArgs, cx: &CommandContext) -> Result
     let path = target_path(args, cx)?;
     write_template(&path, args.force)?;
     if !args.user {
-        cx.paths.create_home()?;
+        cx.paths.home.create()?;
         let path = path.canonicalize()?;
         // Trusted at once: the user asked for the file, and as written it changes nothing.
         TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &path, TEMPLATE)?;
@@ -96,7 +94,7 @@ mod tests {
         Ok(Config::parse_with_catalog(
             "init.toml",
             text,
-            crate::env::settings::cli_catalog(),
+            toolgate::gate::gate_catalog(),
         )?)
     }
 
@@ -171,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_option_of_the_programs_own_sections_is_in_the_file() {
-        let schema = Config::json_schema(&crate::env::settings::cli_catalog());
+        let schema = Config::json_schema(&toolgate::gate::gate_catalog());
         for section in ["run", "tools", "tools.files", "tools.shell", "tools.fetch"] {
             let path = section
                 .split('.')

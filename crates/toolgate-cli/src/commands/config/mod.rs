@@ -10,13 +10,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use toolgate::Config;
+use toolgate::{Config, gate::gate_catalog};
 
-use crate::{
-    CliError, CommandContext, Exit,
-    env::{config_file::ConfigFile, settings, style},
-    show::render::TextTable,
-};
+use crate::{CliError, CommandContext, Exit, env::style, show::render::TextTable};
 
 /// Checks, shows, writes and trusts the configuration.
 #[derive(Debug, Args)]
@@ -59,7 +55,7 @@ Without FILE, the configuration in effect here is checked, with environment vari
 Examples:
   toolgate config check
   toolgate config check ci/toolgate.toml
-  TOOLGATE_LAYERS__TIMEOUT__MAX_MS=5000 toolgate config check")]
+  TOOLGATE_LAYERS__TIMEOUT__MAX=5s toolgate config check")]
 pub struct ConfigCheckArgs {
     /// The file to check
     pub file: Option<PathBuf>,
@@ -156,7 +152,7 @@ pub(crate) fn run(args: &ConfigArgs, cx: &CommandContext) -> Result<Exit, CliErr
 }
 
 fn print_schema(cx: &CommandContext) -> Result<Exit, CliError> {
-    let schema = Config::json_schema(&settings::cli_catalog());
+    let schema = Config::json_schema(&gate_catalog());
     if cx.out.is_json() {
         cx.out.print_json(&schema)?
     } else {
@@ -167,16 +163,16 @@ fn print_schema(cx: &CommandContext) -> Result<Exit, CliError> {
 
 fn print_paths(cx: &CommandContext) -> Result<Exit, CliError> {
     let paths = &cx.paths;
-    let found = ConfigFile::find(paths);
+    let found = paths.find_config();
     if cx.out.is_json() {
         cx.out.print_json(&json!({
             "config": found.as_ref().map(|(_, path)| path),
             "owner": found.as_ref().map(|(owner, _)| owner),
             "user_config": paths.user_config,
             "workspace": paths.workspace,
-            "home": paths.home,
+            "home": paths.home.path(),
             "database": paths.display_db(),
-            "keys": paths.home.join("keys"),
+            "keys": paths.home.path().join("keys"),
         }))?;
         return Ok(Exit::Done);
     }
@@ -197,9 +193,9 @@ fn print_paths(cx: &CommandContext) -> Result<Exit, CliError> {
             .map_or_else(|| "none".to_owned(), display_path),
     );
     line("workspace", display_path(&paths.workspace));
-    line("home", display_path(&paths.home));
+    line("home", display_path(paths.home.path()));
     line("database", paths.display_db());
-    line("keys", display_path(&paths.home.join("keys")));
+    line("keys", display_path(&paths.home.path().join("keys")));
     cx.out.print_line(table)?;
     Ok(Exit::Done)
 }

@@ -1,27 +1,20 @@
 //! `toolgate config show`: the options in effect, and the source of each.
 
 use serde_json::Value;
+use toolgate::gate::ConfigOwner;
 
 use super::{
     ConfigShowArgs,
     entries::{self, OptionEntry, ValueSource},
 };
-use crate::{
-    CliError, CommandContext, Exit, GateArgs,
-    assembly::preview::GatePreview,
-    env::{
-        config_file::{ConfigFile, ConfigOwner},
-        style,
-    },
-    show::render::StyledLine,
-};
+use crate::{CliError, CommandContext, Exit, GateArgs, env::style, show::render::StyledLine};
 
 pub(super) fn show_config(args: &ConfigShowArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let preview = GatePreview::open(cx, &GateArgs::default())?;
+    let preview = GateArgs::default().open_preview(cx)?;
     let variables: Vec<String> = std::env::vars_os()
         .filter_map(|(name, _)| name.into_string().ok())
         .collect();
-    let mut entries = entries::list_options(&preview.config, &preview.stack, &variables)?;
+    let mut entries = entries::list_options(preview.configuration(), preview.stack(), &variables)?;
     entries.retain(|entry| !args.changed || entry.from != ValueSource::Default);
     if cx.out.is_json() {
         entries
@@ -35,7 +28,7 @@ pub(super) fn show_config(args: &ConfigShowArgs, cx: &CommandContext) -> Result<
 }
 
 fn describe_file(cx: &CommandContext) -> String {
-    let Some((owner, path)) = ConfigFile::find(&cx.paths) else {
+    let Some((owner, path)) = cx.paths.find_config() else {
         return "# There is no configuration; `toolgate config init` writes one.".to_owned();
     };
     let path = style::escape_controls(&path.display().to_string());

@@ -6,16 +6,10 @@ use std::{
 };
 
 use serde_json::json;
+use toolgate::gate::{ConfigFile, ConfigOwner, ConfigTrust, TrustedConfigs};
 
 use super::{ConfigTrustArgs, ConfigUntrustArgs};
-use crate::{
-    CliError, CommandContext, Exit,
-    env::{
-        config_file::{ConfigFile, ConfigOwner, ConfigTrust},
-        style,
-        trust::TrustedConfigs,
-    },
-};
+use crate::{CliError, CommandContext, Exit, env::style};
 
 pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let file = ConfigFile::read(ConfigOwner::Project, target_path(args.file.as_deref(), cx)?)?;
@@ -33,7 +27,7 @@ pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<E
     if !args.yes {
         confirm_trust(cx, &file, before)?;
     }
-    cx.paths.create_home()?;
+    cx.paths.home.create()?;
     // Trust the text that the user has seen: the file may have changed since it was read.
     TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &file.path, &file.text)?;
     report_trusted(cx, &file, &format!("{} {shown}", style::good("trusted:")))
@@ -60,7 +54,7 @@ pub(super) fn run_untrust(args: &ConfigUntrustArgs, cx: &CommandContext) -> Resu
 fn target_path(file: Option<&std::path::Path>, cx: &CommandContext) -> Result<PathBuf, CliError> {
     let path = match file {
         Some(file) => file.to_owned(),
-        None => cx.paths.project_config().ok_or_else(|| {
+        None => ConfigFile::of_project(&cx.paths.workspace).ok_or_else(|| {
             CliError::usage(format!(
                 "there is no toolgate.toml in {} or above it",
                 cx.paths.workspace.display()

@@ -16,7 +16,7 @@ const HOME_HINT: &str = "set TOOLGATE_HOME to a directory that you can write to"
 
 pub(super) fn check_home(cx: &CommandContext) -> DoctorFinding {
     let check = "home";
-    let home = &cx.paths.home;
+    let home = cx.paths.home.path();
     let shown = home.display();
     match home.metadata() {
         Ok(found) if !found.is_dir() => {
@@ -56,7 +56,7 @@ const LOW_FREE_BYTES: u64 = 1 << 30;
 
 pub(super) fn check_disk(cx: &CommandContext) -> DoctorFinding {
     let check = "disk";
-    let space = existing_ancestor(&cx.paths.home).and_then(|place| statvfs(&place).ok());
+    let space = existing_ancestor(cx.paths.home.path()).and_then(|place| statvfs(&place).ok());
     let Some(space) = space else {
         return DoctorFinding::unusual(
             check,
@@ -91,6 +91,7 @@ pub(super) fn check_clock(cx: &CommandContext) -> DoctorFinding {
     let written = cx
         .paths
         .home
+        .path()
         .join("toolgate.db")
         .metadata()
         .and_then(|file| file.modified());
@@ -110,7 +111,7 @@ pub(super) fn check_clock(cx: &CommandContext) -> DoctorFinding {
 
 pub(super) fn check_keys(cx: &CommandContext) -> DoctorFinding {
     let check = "keys";
-    let path = cx.paths.home.join("keys");
+    let path = cx.paths.home.path().join("keys");
     let shown = path.display();
     match KeyFile::load(&path) {
         Ok(keys) => DoctorFinding::fine(

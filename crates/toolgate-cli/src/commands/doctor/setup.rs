@@ -3,39 +3,32 @@
 use std::io::IsTerminal;
 
 use toolgate::{
-    Config,
+    Config, Gate,
+    gate::{CONFIG_NAME, ConfigFile, ConfigTrust, RunSection, ToolsSection, open_model},
     layers::{HumanDuration, lint},
 };
 use toolgate_tools::{NamespaceSupport, Sandbox, SandboxEnforcement, SandboxMode};
 
 use super::DoctorFinding;
-use crate::{
-    CliError, CommandContext, GateArgs,
-    assembly::preview::GatePreview,
-    env::{
-        config_file::{ConfigFile, ConfigTrust},
-        paths::CONFIG_NAME,
-        settings::{self, RunSection, ToolsSection},
-    },
-};
+use crate::{CliError, CommandContext, GateArgs};
 
 /// Checks the configuration: that it is trusted and valid, and that its stack has a good order.
 pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
     let check = "configuration";
-    let (mut findings, config) = match ConfigFile::find(&cx.paths) {
+    let (mut findings, config) = match cx.paths.find_config() {
         None => (
             vec![DoctorFinding::fine(check, "none; defaults apply")],
-            Config::parse_with_catalog(CONFIG_NAME, "", settings::cli_catalog()),
+            Config::parse_with_catalog(CONFIG_NAME, "", toolgate::gate::gate_catalog()),
         ),
         Some((owner, path)) => match ConfigFile::read(owner, path) {
             Ok(file) => (vec![trust_finding(cx, &file)], file.parse_config()),
-            Err(error) => return vec![DoctorFinding::error(check, &error)],
+            Err(error) => return vec![DoctorFinding::error(check, &error.into())],
         },
     };
     let built = config
         .and_then(Config::with_process_environment)
         .map_err(CliError::from);
-    match built.and_then(|config| GatePreview::from_config(cx, config, &GateArgs::default())) {
+    match built.and_then(|config| GateArgs::default().preview_gate(cx, config)) {
         Ok(preview) => findings.push(stack_finding(&preview)),
         Err(error) => findings.push(DoctorFinding::error(check, &error)),
     }
@@ -56,18 +49,25 @@ fn trust_finding(cx: &CommandContext, file: &ConfigFile) -> DoctorFinding {
         Ok(ConfigTrust::Unknown) => {
             DoctorFinding::broken(check, format!("{shown} is not trusted yet"), fix)
         }
-        Err(error) => DoctorFinding::error(check, &error),
+        Err(error) => DoctorFinding::error(check, &error.into()),
     }
 }
 
-fn stack_finding(preview: &GatePreview) -> DoctorFinding {
+fn stack_finding(preview: &Gate) -> DoctorFinding {
     let check = "stack";
-    let deadline = preview.config.stack().turn_deadline.map(HumanDuration::get);
-    let findings = lint(&preview.stack.any_layers(), deadline);
+    let deadline = preview
+        .configuration()
+        .stack()
+        .turn_deadline
+        .map(HumanDuration::get);
+    let findings = lint(&preview.stack().any_layers(), deadline);
     match findings.first() {
         None => DoctorFinding::fine(
             check,
-            format!("{} layers in a good order", preview.stack.layers().count()),
+            format!(
+                "{} layers in a good order",
+                preview.stack().layers().count()
+            ),
         ),
         Some(first) => DoctorFinding::broken(
             check,
@@ -151,9 +151,9 @@ pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
         .and_then(|config| Ok(config.section::<RunSection>()?))
         .unwrap_or_default();
     if let Some(name) = &run.model {
-        return match crate::assembly::model::open_model(None, &run) {
+        return match open_model(name) {
             Ok(_) => DoctorFinding::fine(check, format!("{name}, as configured")),
-            Err(error) => DoctorFinding::error(check, &error),
+            Err(error) => DoctorFinding::error(check, &error.into()),
         };
     }
     let there = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());

@@ -117,7 +117,7 @@ async fn erase_session(
         };
         let stack = Stack::over(Registry::new()).build()?;
         let taken = Dispatcher::builder(stack)
-            .store_handle(store.clone())
+            .store(store.clone())
             .session(held)
             .build()
             .await;

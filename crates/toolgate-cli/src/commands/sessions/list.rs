@@ -6,9 +6,10 @@ use toolgate::{
     event::Cost,
     session::holder_process_id,
     store::{
-        ApprovalFilter, ApprovalState, HiddenSessions, SessionFilter, SessionRow, StoreHandle,
+        ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
+        StoreHandle,
     },
-    value::SessionId,
+    value::{Labels, Principal, SessionId},
 };
 
 use super::SessionsListArgs;
@@ -45,6 +46,8 @@ enum SessionStatus {
     Ended(RunEnd),
     /// Nothing is open, and no run has ended.
     Settled,
+    /// Its last run has not ended, and it has no driver.
+    Lost,
     /// Something is open, and it has no driver.
     Open,
 }
@@ -56,7 +59,7 @@ pub(super) async fn list_sessions(
     let store = cx.open_store().await?;
     let mut entries = Vec::new();
     // From the newest back, so that the limit drops the oldest; printed in the order of age again.
-    for row in load_sessions(&store, args.all).await?.into_iter().rev() {
+    for row in load_sessions(&store, args).await?.into_iter().rev() {
         if entries.len() >= args.limit {
             break;
         }
@@ -70,23 +73,35 @@ pub(super) async fn list_sessions(
             .iter()
             .try_for_each(|entry| cx.out.print_json(&entry_json(entry)))?
     } else {
-        print_entries(cx, &entries)?
+        let is_narrowed = args.unfinished || args.principal.is_some() || !args.labels.is_empty();
+        print_entries(cx, &entries, is_narrowed)?
     }
     Ok(Exit::Done)
 }
 
-/// Loads all sessions, oldest first.
+/// Parses a label of the command line.
+pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Labels::new([(name, value)]).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+/// Loads the sessions that the arguments ask for, oldest first.
 async fn load_sessions(
     store: &StoreHandle,
-    with_hidden: bool,
+    args: &SessionsListArgs,
 ) -> Result<Vec<SessionRow>, CliError> {
-    let hidden = if with_hidden {
+    let hidden = if args.all {
         HiddenSessions::Included
     } else {
         HiddenSessions::Excluded
     };
     let mut filter = SessionFilter {
         hidden,
+        unfinished: args.unfinished,
+        principal: args.principal.as_deref().map(Principal::from),
+        labels: Labels::new(args.labels.iter().map(|(name, value)| (name, value)))
+            .map_err(|error| CliError::usage(error.to_string()))?,
         limit: PAGE,
         ..SessionFilter::default()
     };
@@ -128,13 +143,16 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         held,
         count(ApprovalState::Pending),
         count(ApprovalState::Answered),
-        screen.run_end(),
+        row.last_run.map(|last| last.state),
     ) {
         (Some((holder, _)), ..) => SessionStatus::Running(holder.to_string()),
         (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
         (None, 0, 1.., _) => SessionStatus::Decided,
-        (None, 0, 0, Some(end)) => SessionStatus::Ended(end),
-        (None, 0, 0, None) if is_settled(&screen) => SessionStatus::Settled,
+        (None, 0, 0, Some(RunState::Ended(end))) => SessionStatus::Ended(end),
+        (None, 0, 0, Some(RunState::Suspended)) => SessionStatus::Ended(RunEnd::Suspended),
+        (None, 0, 0, Some(RunState::Running)) => SessionStatus::Lost,
+        // `tools call` makes a session without a run, which has no end of its own.
+        (None, 0, 0, None) if screen.open_calls().next().is_none() => SessionStatus::Settled,
         (None, 0, 0, None) => SessionStatus::Open,
     };
     Ok(SessionEntry {
@@ -144,18 +162,6 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         row,
         stands,
     })
-}
-
-fn is_settled(screen: &SessionScreen) -> bool {
-    let said = screen.agents().first().is_some_and(|agent| {
-        agent
-            .items
-            .iter()
-            .any(|item| matches!(item, ConversationItem::User { .. }))
-    });
-    // `tools call` makes a session without a message and without a run, which has no end of its
-    // own.
-    !said && screen.open_calls().next().is_none()
 }
 
 /// Folds the events of a session into a screen, without its agents.
@@ -217,11 +223,16 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
     json!({
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
-        "hidden_at": row.hidden_at,
+        "hidden_at": row.hidden_at, "principal": row.principal, "labels": row.labels,
+        "last_run": row.last_run.map(|last| json!({ "run": last.run, "state": last.state.as_str(), "at": last.at })),
     })
 }
 
-fn print_entries(cx: &CommandContext, entries: &[SessionEntry]) -> Result<(), CliError> {
+fn print_entries(
+    cx: &CommandContext,
+    entries: &[SessionEntry],
+    is_narrowed: bool,
+) -> Result<(), CliError> {
     let mut table = TextTable::for_output().with_head([
         "session",
         "last used",
@@ -251,7 +262,9 @@ fn print_entries(cx: &CommandContext, entries: &[SessionEntry]) -> Result<(), Cl
             StyledLine::plain(words).clip(60),
         ]);
     }
-    if table.is_empty() {
+    if table.is_empty() && is_narrowed {
+        cx.out.print_note("no session matches")
+    } else if table.is_empty() {
         cx.out
             .print_note("there are no sessions yet; `toolgate demo` creates one")
     } else {
@@ -267,6 +280,7 @@ impl SessionStatus {
             Self::Waiting(_) => "waiting",
             Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
+            Self::Lost => "lost",
             Self::Ended(RunEnd::Cancelled) | Self::Open => "interrupted",
             Self::Ended(end) => end.as_str(),
         }
@@ -276,6 +290,7 @@ impl SessionStatus {
         match self {
             Self::Running(holder) => style::note(format!("running ({})", process_name(holder))),
             Self::Decided => style::note("decided, can be resumed"),
+            Self::Lost => style::warn("process lost, can be resumed"),
             Self::Waiting(1) => style::warn("1 pending approval"),
             Self::Waiting(count) => style::warn(format!("{count} pending approvals")),
             Self::Ended(RunEnd::Completed) | Self::Settled => style::good(RunEnd::Completed.text()),

@@ -51,11 +51,22 @@ pub enum SessionsCommand {
 Examples:
   toolgate sessions list
   toolgate sessions list --all --limit 100   also hidden ones and those of agents
+  toolgate sessions list --unfinished        running, suspended, or their process was lost
+  toolgate sessions list --label tenant=acme
   toolgate sessions list --json")]
 pub struct SessionsListArgs {
     /// Include hidden sessions and those of agents
     #[arg(long)]
     pub all: bool,
+    /// Only sessions whose last run has not ended
+    #[arg(long)]
+    pub unfinished: bool,
+    /// Only sessions of this principal
+    #[arg(long, value_name = "NAME")]
+    pub principal: Option<String>,
+    /// Only sessions with this label; can be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = list::parse_label)]
+    pub labels: Vec<(String, String)>,
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 use toolgate::{
-    Decision, Status, View,
-    session::{CallResult, Dispatcher, TurnRequest},
+    Decision, Status,
+    approval::FixedApprover,
+    session::{CallResult, TurnRequest},
     stack::ToolRequest,
     store::StoreHandle,
     value::{CallId, SessionId},
@@ -14,7 +15,7 @@ use toolgate_tools::{ChangeSet, UndoChanges, Workspace};
 
 use super::{SessionUndoArgs, show::fold_with_agents};
 use crate::{
-    CliError, CliGate, CommandContext, Exit, GateArgs,
+    CliError, CommandContext, Exit, GateArgs,
     env::{confirm::require_confirmation, ids, style},
     show::{
         render,
@@ -169,25 +170,24 @@ async fn undo_each(
 ) -> Result<Exit, CliError> {
     // The user has seen the changes and confirmed, which is the approval. Policy can still block
     // the call.
-    let mut gate = CliGate::with_store(cx, cx.load_config()?, store.clone(), &GateArgs::default())?;
-    gate.answer = Some(Decision::approve(gate.me.clone()));
+    let me = cx.current_user();
     let workspace = Workspace::open(&cx.paths.workspace)
         .map_err(|error| CliError::from_error(&error))?
-        .with_undo_store(store);
-    // The model's tool undoes changes of its own session only; agents of this session have their
-    // own.
-    gate.registry.remove(UndoChanges::NAME);
-    gate.registry
-        .register(UndoChanges::for_any_session(workspace))?;
-    let view = View::for_stack(&gate.registry, &gate.stack)?;
-    let builder = Dispatcher::builder(gate.stack.clone());
-    let dispatcher = gate.dispatcher_setup(Some(session))(builder)
-        .build()
+        .with_undo_store(store.clone());
+    let gate = GateArgs::default()
+        .gate_builder_over(cx, store)?
+        // The model's tool undoes changes of its own session only; agents of this session have
+        // their own.
+        .replace_tool(UndoChanges::for_any_session(workspace))
+        .approver(FixedApprover::new(Decision::approve(me.clone())))
+        .open()
         .await?;
+    let view = gate.view()?;
+    let dispatcher = gate.dispatcher(Some(session)).await?;
     for change in changes {
         let arguments: Value = json!({ "call": change.call, "force": args.force });
         let request = ToolRequest::from_json("", UndoChanges::NAME, arguments);
-        let turn = TurnRequest::new(view.clone(), vec![request]).principal(gate.me.clone());
+        let turn = TurnRequest::new(view.clone(), vec![request]).principal(me.clone());
         let report = dispatcher.open_turn(turn).await?.run().await?;
         let result = report
             .results

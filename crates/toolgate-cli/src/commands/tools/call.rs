@@ -4,24 +4,24 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 use toolgate::{
-    Status, View,
+    Status,
     approval::ApprovalRequest,
-    session::{CallResult, Dispatcher, TurnEnd, TurnReport, TurnRequest, TurnRun},
+    session::{CallResult, TurnEnd, TurnReport, TurnRequest, TurnRun},
     stack::{SettledOutcome, Suspension, ToolRequest},
     value::SessionId,
 };
 
 use super::ToolCallArgs;
 use crate::{
-    CliError, CliGate, CommandContext, Exit,
+    CliError, CommandContext, Exit,
     env::{runtime, style},
     hints,
 };
 
 pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
-        let gate = CliGate::open(cx, &args.gate).await?;
-        let view = View::for_stack(&gate.registry, &gate.stack)?;
+        let gate = args.gate.open_gate(cx).await?;
+        let view = gate.view()?;
         let schema = view
             .get(&args.call.tool)
             .map(|shown| shown.spec.input.clone());
@@ -30,10 +30,8 @@ pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit
             &args.call.tool,
             args.call.parse_arguments(schema.as_ref())?,
         );
-        let dispatcher = gate.dispatcher_setup(None)(Dispatcher::builder(gate.stack.clone()))
-            .build()
-            .await?;
-        let turn = TurnRequest::new(view, vec![request]).principal(gate.me.clone());
+        let dispatcher = gate.dispatcher(None).await?;
+        let turn = TurnRequest::new(view, vec![request]).principal(cx.current_user());
         let report = run_interruptible(dispatcher.open_turn(turn).await?).await?;
         let session = dispatcher.session();
         let result = report

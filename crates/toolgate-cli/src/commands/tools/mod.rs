@@ -5,11 +5,10 @@ mod show;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolgate::{View, tool::ToolEntry, value::serialized_word};
+use toolgate::{tool::ToolEntry, value::serialized_word};
 
 use crate::{
-    CallArgs, CliError, CommandContext, Exit, GateArgs, assembly::preview::GatePreview, env::style,
-    show::render::TextTable,
+    CallArgs, CliError, CommandContext, Exit, GateArgs, env::style, show::render::TextTable,
 };
 
 /// Lists the tools that agents have here, shows one, or calls one through the gate.
@@ -83,8 +82,8 @@ pub(crate) fn run(args: &ToolsArgs, cx: &CommandContext) -> Result<Exit, CliErro
 }
 
 fn list_tools(cx: &CommandContext) -> Result<Exit, CliError> {
-    let preview = GatePreview::open(cx, &GateArgs::default())?;
-    let view = View::for_stack(&preview.registry, &preview.stack)?;
+    let preview = GateArgs::default().open_preview(cx)?;
+    let view = preview.view()?;
     let mut table = TextTable::for_output().with_head(["TOOL", "EFFECT", "WHAT IT DOES"]);
     for tool in view.specs().filter_map(|spec| view.get(spec.name.as_str())) {
         if cx.out.is_json() {

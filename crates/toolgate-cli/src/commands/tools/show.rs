@@ -6,14 +6,13 @@ use toolgate::{View, tool::ShownTool, value::serialized_word};
 use super::describe_tool;
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
-    assembly::preview::GatePreview,
     env::style,
     show::render::{StyledLine, TextTable},
 };
 
 pub(super) fn show_tool(name: &str, cx: &CommandContext) -> Result<Exit, CliError> {
-    let preview = GatePreview::open(cx, &GateArgs::default())?;
-    let view = View::for_stack(&preview.registry, &preview.stack)?;
+    let preview = GateArgs::default().open_preview(cx)?;
+    let view = preview.view()?;
     let tool = view
         .get(name)
         .ok_or_else(|| unknown_tool_error(name, &view))?;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use anstyle::Style;
 use toolgate::{
-    Arguments, Decision, Session, View,
+    Arguments, Decision, Gate, Session,
     approval::{AdmittedDecision, ApprovalRequest},
-    layers::{Preview, RuleBook, RuleScope, SharedPreview, StandingRule},
+    layers::{Preview, RuleScope, SharedPreview, StandingRule},
     stack::{RawArguments, ToolRequest},
 };
 
 use super::{display::LiveDisplay, editor, prompt::PromptAction, terminal::Keyboard};
 use crate::{
-    CliError, CliGate, CommandContext,
+    CliError, CommandContext,
     env::style::{BAD, DIM, GOOD, WARN},
     show::{
         render::{StyledLine, arguments, render_diff},
@@ -23,13 +23,13 @@ use crate::{
 /// The user at the terminal, with the session and gate that they act on.
 pub(crate) struct AnswerHandler<'a> {
     cx: &'a CommandContext,
-    gate: &'a CliGate,
+    gate: &'a Gate,
     session: Session,
 }
 
 impl<'a> AnswerHandler<'a> {
     /// Creates a desk for the user at the terminal.
-    pub(crate) fn new(cx: &'a CommandContext, gate: &'a CliGate, session: &Session) -> Self {
+    pub(crate) fn new(cx: &'a CommandContext, gate: &'a Gate, session: &Session) -> Self {
         Self {
             cx,
             gate,
@@ -45,7 +45,7 @@ impl<'a> AnswerHandler<'a> {
         shown: &mut LiveDisplay,
         keyboard: &mut Keyboard,
     ) -> Result<(), CliError> {
-        let me = || self.gate.me.clone();
+        let me = || self.cx.current_user();
         let done = match act {
             PromptAction::Nothing => Ok(()),
             PromptAction::Show(request) => {
@@ -125,7 +125,7 @@ impl<'a> AnswerHandler<'a> {
         request: &ApprovalRequest,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
         let call = request.approval_id.call_id();
-        let store = &self.gate.store;
+        let store = self.gate.store();
         let whole = store
             .load_approval_request(call, request.generation)
             .await?;
@@ -138,7 +138,7 @@ impl<'a> AnswerHandler<'a> {
     ) -> Result<Option<Arguments>, CliError> {
         // The request on the screen may be redacted: an edit would put its marks into the call.
         let whole = self.load_request(request).await?;
-        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let view = self.gate.view()?;
         let schema = view
             .get(request.tool.as_str())
             .map(|tool| tool.spec.input.clone());
@@ -165,7 +165,7 @@ impl<'a> AnswerHandler<'a> {
 
     /// Returns what a call with these arguments would change, as text.
     fn preview_change(&self, request: &ApprovalRequest, arguments: &Arguments) -> Option<String> {
-        let preview: SharedPreview = self.gate.parts.get()?;
+        let preview: SharedPreview = self.gate.resources().get()?;
         let seed = self.build_rehearsal(request, arguments).ok()?;
         let previewed = preview.preview(&toolgate::Call::new(seed))?;
         previewed.shown.as_str().map(str::to_owned)
@@ -176,7 +176,7 @@ impl<'a> AnswerHandler<'a> {
         request: &ApprovalRequest,
         arguments: &Arguments,
     ) -> Result<toolgate::stack::CallSeed, CliError> {
-        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
+        let view = self.gate.view()?;
         let tool = request.tool.to_string();
         let arguments = RawArguments::Json(arguments.as_json().clone());
         let call = ToolRequest {
@@ -194,7 +194,7 @@ impl<'a> AnswerHandler<'a> {
     ) -> Result<(), CliError> {
         let whole = self.load_request(request).await?;
         let seed = self.build_rehearsal(request, &whole.arguments)?;
-        let explanation = toolgate::layers::explain(&self.gate.stack, seed).await;
+        let explanation = toolgate::layers::explain(self.gate.stack(), seed).await;
         shown.note("the decision of each layer, outermost first:", WARN);
         shown.note(&explanation.to_string(), Style::new());
         Ok(())
@@ -211,19 +211,12 @@ impl<'a> AnswerHandler<'a> {
             .call(request.approval_id.call_id())
             .map_or(self.session.id(), |call| call.invocation.turn.session);
         let project = self.cx.paths.workspace.display().to_string();
-        let view = View::for_stack(&self.gate.registry, &self.gate.stack)?;
-        let me = &self.gate.me;
+        let view = self.gate.view()?;
+        let me = &self.cx.current_user();
         let proposal = RuleProposal::new(request, session, me, &project, &view, shown.now())?;
         self.preview_rule(proposal.rule(), shown).await?;
         shown.prompt.confirm_rule(proposal);
         Ok(())
-    }
-
-    fn rule_book(&self) -> Result<RuleBook, CliError> {
-        self.gate
-            .parts
-            .get()
-            .ok_or_else(|| CliError::new("there is no store for rules"))
     }
 
     /// Shows a rule, and the past approval requests that it would have answered.
@@ -232,7 +225,7 @@ impl<'a> AnswerHandler<'a> {
         rule: &StandingRule,
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
-        let matched = self.rule_book()?.preview(rule).await?;
+        let matched = self.gate.standing_rules().preview(rule).await?;
         let head = StyledLine::styled("rule: ", WARN).with(&rule.to_string(), Style::new());
         shown.print_lines([head]);
         for line in describe_matches(&matched) {
@@ -248,7 +241,7 @@ impl<'a> AnswerHandler<'a> {
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
         // The rule comes first: if it cannot be stored, nothing has been decided.
-        if let Err(error) = self.rule_book()?.add(rule.clone()).await {
+        if let Err(error) = self.gate.standing_rules().add(rule.clone()).await {
             shown.prompt.reopen(request);
             return Err(error.into());
         }
@@ -262,7 +255,7 @@ impl<'a> AnswerHandler<'a> {
             &format!("`toolgate approvals rules revoke {id}` revokes it"),
             DIM,
         );
-        self.send_decision(request, Decision::approve(self.gate.me.clone()), shown)
+        self.send_decision(request, Decision::approve(self.cx.current_user()), shown)
             .await
     }
 }

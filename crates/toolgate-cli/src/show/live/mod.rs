@@ -31,7 +31,8 @@ pub(crate) use stops::StopSignals;
 pub(crate) use summary::{RunEnding, render_summary};
 pub(crate) use terminal::TerminalFollower;
 
-/// A run in a task of its own, so that it continues while the user considers an answer.
+/// A run that is followed. It continues while the user considers an answer, and when nothing follows
+/// it any more: then it is stopped, or ends with the process and can be resumed.
 pub(crate) struct RunTask {
     pub(crate) session: Session,
     pub(crate) feed: EventFeed,
@@ -58,12 +59,16 @@ pub(crate) trait FeedSink {
 }
 
 impl RunTask {
-    /// Starts a run with `input`, or resumes the last one.
+    /// Starts a run with `input`, or resumes the last one. With an input, calls that are still
+    /// undecided are given up: the user has written something else instead of deciding.
     pub(crate) fn start(session: &Session, feed: EventFeed, input: Option<RunInput>) -> Self {
         let driven = session.clone();
         let task = tokio::spawn(async move {
             match input {
-                Some(input) => driven.run(input).await,
+                Some(input) => {
+                    let options = RunOptions::new().abandon_pending();
+                    driven.run_with(input, options).await
+                }
                 None => driven.resume_with(RunOptions::new()).await,
             }
         });
@@ -113,13 +118,6 @@ impl RunTask {
     pub(crate) async fn stop(&mut self) {
         self.session.interrupt();
         let _ = (&mut self.task).await;
-    }
-}
-
-impl Drop for RunTask {
-    fn drop(&mut self) {
-        // Following may have failed; a run without a viewer must not go ahead with tools.
-        self.task.abort();
     }
 }
 

@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate::{
-        Annotations, Call, Event, Registry, View,
+        Annotations, Call, Event, Registry,
         event::{Invocation, ToolEvent},
         layers::RuleScope,
         stack::CallSeed,
@@ -388,7 +388,7 @@ mod tests {
         spec.annotations = Annotations::default().with_resource(Resource::path("path"));
         let registry = Registry::new();
         registry.register_host(spec).expect("registers");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         RuleProposal::new(
             request,
             SESSION,

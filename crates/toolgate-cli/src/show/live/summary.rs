@@ -3,11 +3,13 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{RunEnd, Status, approval::ApprovalRequest, layers::LedgerError, value::SessionId};
+use toolgate::{
+    Gate, RunEnd, Status, approval::ApprovalRequest, layers::LedgerError, value::SessionId,
+};
 
 use super::FollowEnd;
 use crate::{
-    CliError, CliGate, CommandContext, Exit,
+    CliError, CommandContext, Exit,
     env::{ids, style::NOTE},
     show::{
         render::{StyledLine, format_duration, status_style},
@@ -102,7 +104,7 @@ impl RunEnding {
 /// Builds the lines at the end of a run.
 pub(crate) async fn render_summary(
     cx: &CommandContext,
-    gate: &CliGate,
+    gate: &Gate,
     screen: &SessionScreen,
     ending: &RunEnding,
 ) -> Result<Vec<StyledLine>, CliError> {
@@ -208,7 +210,7 @@ fn render_usage(screen: &SessionScreen) -> Option<StyledLine> {
     ))
 }
 
-async fn check_receipts(gate: &CliGate) -> Result<Option<StyledLine>, CliError> {
+async fn check_receipts(gate: &Gate) -> Result<Option<StyledLine>, CliError> {
     Ok(match gate.sign_checkpoint().await {
         Ok(None) => None,
         Ok(Some(checkpoint)) => {

@@ -9,7 +9,7 @@ use crossterm::{
 use futures::StreamExt;
 use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
-    Session,
+    Gate, Session,
     layers::{Toast, ToastManager},
 };
 
@@ -17,7 +17,7 @@ use super::{
     FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay, join_report,
 };
 use crate::{
-    CliError, CliGate, CommandContext,
+    CliError, CommandContext,
     show::{
         feed::FeedItem,
         screen::{CallState, CallView, SessionScreen},
@@ -88,7 +88,7 @@ impl<'a> TerminalFollower<'a> {
     /// Takes over the terminal. What is in `screen` already is not printed again.
     pub(crate) fn new(
         cx: &'a CommandContext,
-        gate: &'a CliGate,
+        gate: &'a Gate,
         session: &Session,
         screen: SessionScreen,
     ) -> Result<Self, CliError> {
@@ -101,7 +101,7 @@ impl<'a> TerminalFollower<'a> {
             display,
             desk,
             keyboard,
-            toasts: gate.parts.get(),
+            toasts: gate.resources().get(),
             stopping: false,
         })
     }

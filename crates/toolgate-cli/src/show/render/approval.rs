@@ -117,6 +117,9 @@ fn change_text(changed: &ApprovalChange) -> String {
         }
         ApprovalChange::Tool => "the tool has changed since it was approved".to_owned(),
         ApprovalChange::Policy => "the policy has changed since it was approved".to_owned(),
+        ApprovalChange::Requirement => {
+            "approval is needed for a reason that was not shown when it was approved".to_owned()
+        }
         ApprovalChange::File { path } => format!("{path} has changed since it was approved"),
         ApprovalChange::Forged => "the approval was not signed by this installation".to_owned(),
         ApprovalChange::KeyGone => "the key that signed the approval no longer exists".to_owned(),

@@ -11,7 +11,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use toolgate::{
-    Arguments, RunEnd, Session, View,
+    Arguments, Gate, RunEnd, Session,
     event::ToolEvent,
     layers::{Toast, ToastLevel, ToastManager},
     value::ToolName,
@@ -21,7 +21,7 @@ use super::{
     ChatApp, ChatSetup, UiEffect, UiMessage, effects::EffectRunner, terminal::TerminalGuard, update,
 };
 use crate::{
-    CliError, CliGate, Exit,
+    CliError, Exit,
     show::{
         feed::{EventFeed, FeedItem},
         live::editor,
@@ -48,17 +48,17 @@ pub(crate) enum ChatOpening {
 
 /// Runs the UI until the user leaves.
 pub(crate) async fn run_chat(
-    gate: CliGate,
+    gate: Gate,
     session: Session,
     setup: ChatSetup,
     opening: ChatOpening,
     dir: std::path::PathBuf,
 ) -> Result<Exit, CliError> {
     let gate = Arc::new(gate);
-    let toasts = gate.parts.get_or_default::<ToastManager>();
+    let toasts = gate.resources().get_or_default::<ToastManager>();
     let (back, inbox) = mpsc::unbounded_channel();
     // Subscribed before the log is read, so that no event is lost in between.
-    let feed = EventFeed::new(session.bus(), gate.store.clone());
+    let feed = EventFeed::new(session.bus(), gate.store().clone());
     let carrier = EffectRunner {
         gate,
         session,
@@ -199,7 +199,12 @@ impl ChatDriver {
     /// Reads the events so far: of the session, then of its agents, which may have agents of their
     /// own.
     async fn load_history(&mut self) -> Result<(), CliError> {
-        let agents: Vec<String> = self.carrier.gate.agent_names().collect();
+        let agents: Vec<String> = self
+            .carrier
+            .gate
+            .agent_names()
+            .map(|name| name.to_string())
+            .collect();
         let mut sessions = VecDeque::from([self.carrier.session.id()]);
         while let Some(session) = sessions.pop_front() {
             let events = self.feed.read_session(session).await?;
@@ -268,7 +273,7 @@ impl ChatDriver {
         tool: &ToolName,
         arguments: &Arguments,
     ) -> Result<Result<Option<Arguments>, String>, CliError> {
-        let view = View::for_stack(&self.carrier.gate.registry, &self.carrier.gate.stack)?;
+        let view = self.carrier.gate.view()?;
         let schema = view.get(tool.as_str()).map(|tool| tool.spec.input.clone());
         // Two readers of one keyboard would take each other's keys.
         self.keys = None;

@@ -11,21 +11,21 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
-    Decision, RunEnd, Session, View,
+    Decision, Gate, RunEnd, Session,
     approval::ApprovalRequestRef,
-    layers::{RuleBook, StandingRule, ToastLevel, ToastManager},
-    session::SessionError,
+    layers::{StandingRule, ToastLevel, ToastManager},
+    session::{RunOptions, SessionError},
     stack::ToolRequest,
     value::{Clock, SystemClock, Timestamp, ToolName},
 };
 
 use super::{UiEffect, UiMessage};
-use crate::{CliError, CliGate, show::rule_proposal::describe_matches};
+use crate::{CliError, show::rule_proposal::describe_matches};
 
 /// The services that effects need.
 #[derive(Clone)]
 pub(super) struct EffectRunner {
-    pub(super) gate: Arc<CliGate>,
+    pub(super) gate: Arc<Gate>,
     pub(super) session: Session,
     pub(super) toasts: ToastManager,
     pub(super) back: mpsc::UnboundedSender<UiMessage>,
@@ -49,7 +49,9 @@ impl EffectRunner {
             // The run ended before it took the message, so the message starts the next run.
             wait_for_run(before).await;
             if this.announce_run() {
-                let report = this.session.run(text.as_str()).await;
+                // Who writes something else instead of deciding gives up what is undecided.
+                let options = RunOptions::new().abandon_pending();
+                let report = this.session.run_with(text.as_str(), options).await;
                 this.finish_run(report);
             }
         }));
@@ -138,8 +140,8 @@ impl EffectRunner {
         decision: Decision,
     ) {
         // The rule comes first: if it cannot be stored, the request stays pending.
-        match self.rule_book().add(rule).await {
-            Ok(()) => {
+        match self.gate.standing_rules().add(rule).await {
+            Ok(_) => {
                 self.show_toast(
                     ToastLevel::Success,
                     "the rule is stored; `toolgate approvals rules` lists it".to_owned(),
@@ -156,18 +158,11 @@ impl EffectRunner {
     }
 
     async fn preview_rule(&self, rule: Box<StandingRule>) {
-        let matches = self.rule_book().preview(&rule).await;
+        let matches = self.gate.standing_rules().preview(&rule).await;
         let matches = matches
             .map(|calls| describe_matches(&calls))
             .map_err(|error| error.to_string());
         let _ = self.back.send(UiMessage::Previewed(rule, matches));
-    }
-
-    fn rule_book(&self) -> RuleBook {
-        self.gate
-            .parts
-            .get()
-            .unwrap_or_else(|| RuleBook::new(self.gate.store.clone()))
     }
 
     async fn explain_call(&self, tool: ToolName, arguments: toolgate::Arguments) {
@@ -178,10 +173,10 @@ impl EffectRunner {
                 serde_json::to_string(arguments.as_map()).unwrap_or_default(),
             ),
         };
-        let text = match View::for_stack(&self.gate.registry, &self.gate.stack) {
+        let text = match self.gate.view() {
             Ok(view) => {
                 let seed = self.session.dispatcher().rehearse_call(&view, &request);
-                toolgate::layers::explain(&self.gate.stack, seed)
+                toolgate::layers::explain(self.gate.stack(), seed)
                     .await
                     .to_string()
             }

@@ -212,7 +212,7 @@ fn the_linter_is_silent_about_a_good_stack_and_fails_on_a_bad_one() {
     let ran = AdminPlace::new().run(["stack", "lint"]);
     assert_eq!((ran.code, ran.out.as_str()), (0, ""), "{ran:?}");
     let slow = AdminPlace::new()
-        .configured("[stack]\nturn_deadline = \"1s\"\n[layers.timeout]\nmax_ms = 5000\n");
+        .configured("[stack]\nturn_deadline = \"1s\"\n[layers.timeout]\nmax = \"5s\"\n");
     let ran = slow.run(["stack", "lint"]);
     assert!(
         ran.code == 1 && ran.out.contains("limit-beyond-turn"),

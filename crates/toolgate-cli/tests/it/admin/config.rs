@@ -73,7 +73,7 @@ fn an_invalid_file_is_not_trusted() {
 fn options_in_effect_are_shown_with_their_sources() {
     let place = AdminPlace::new()
         .configured("[run]\nmax_tokens = 7\n[layers.telemetry]\nsink = \"noop\"\n");
-    let place = place.with_variable("TOOLGATE_LAYERS__TIMEOUT__MAX_MS", "1234");
+    let place = place.with_variable("TOOLGATE_LAYERS__TIMEOUT__MAX", "1234ms");
     let entries = place.run(["config", "show", "--json"]).json();
     let find = |path: &str| {
         entries
@@ -82,10 +82,10 @@ fn options_in_effect_are_shown_with_their_sources() {
             .unwrap_or_else(|| panic!("{path}"))
     };
     assert_eq!(find("run.max_tokens")["from"], "file");
-    let timeout = find("layers.timeout.max_ms");
+    let timeout = find("layers.timeout.max");
     assert_eq!(
         (&timeout["value"], timeout["from"].as_str()),
-        (&Value::from(1234), Some("variable"))
+        (&Value::from("1234ms"), Some("variable"))
     );
     assert_eq!(find("layers.policy.default")["from"], "default");
     let changed = place.run(["config", "show", "--changed"]);

@@ -35,7 +35,7 @@ fn a_configuration_with_an_unknown_key() {
 #[test]
 fn a_configuration_with_a_wrong_type() {
     let place = AdminPlace::new();
-    place.write("toolgate.toml", "[layers.timeout]\nmax_ms = \"soon\"\n");
+    place.write("toolgate.toml", "[layers.timeout]\nmax = \"soon\"\n");
     insta::assert_snapshot!("wrong_type", place.run(["config", "check"]).mistake());
 }
 
@@ -69,7 +69,7 @@ fn a_configuration_that_has_changed_since() {
 
 #[test]
 fn a_variable_that_overrides_nothing() {
-    let place = AdminPlace::new().with_variable("TOOLGATE_LAYERS__TIMEOUT__MAX_SM", "5");
+    let place = AdminPlace::new().with_variable("TOOLGATE_LAYERS__TIMEOUT__MAXX", "5s");
     insta::assert_snapshot!("misspelt_variable", place.run(["stack", "show"]).mistake());
 }
 
@@ -107,7 +107,7 @@ fn a_workspace_that_is_not_a_directory() {
 #[test]
 fn a_home_that_cannot_be_created() {
     let place = AdminPlace::new();
-    let file = place.write("file", "");
+    let file = place.write_outside("file", "");
     let place = place.with_variable("TOOLGATE_HOME", file.join("home").display().to_string());
     insta::assert_snapshot!(
         "no_home",
@@ -192,7 +192,7 @@ fn a_database_that_is_damaged() {
 #[test]
 fn a_database_that_is_something_else() {
     let place = AdminPlace::new();
-    let file = place.write(
+    let file = place.write_outside(
         "notes.txt",
         "these are notes, and they are long enough to be looked at as a database".repeat(9),
     );

@@ -62,6 +62,13 @@ impl AdminPlace {
         path
     }
 
+    /// Writes a file beside the workspace, where no tool can reach it.
+    pub(crate) fn write_outside(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.work().with_file_name(name);
+        std::fs::write(&path, content).expect("written");
+        path
+    }
+
     /// Writes the configuration of the project, and trusts it.
     pub(crate) fn configured(self, text: &str) -> Self {
         self.write("toolgate.toml", text);

@@ -43,7 +43,7 @@ async fn receipts_are_filtered_listed_and_shown() {
         all[2..]
     );
     assert_eq!(
-        place.json(&["receipts", "list", "--approver", "ann (--approve yes)"]),
+        place.json(&["receipts", "list", "--approver", "ann (approve = yes)"]),
         all[..2]
     );
     assert_eq!(place.json(&["receipts", "list", "--limit", "1"]), all[2..]);

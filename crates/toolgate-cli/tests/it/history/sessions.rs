@@ -1,12 +1,15 @@
 //! Sessions are listed and shown, changes are undone, and sessions are hidden or erased.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, process::Command, sync::Arc, time::Duration};
 
 use toolgate::{
-    Registry, Session, ToolError,
+    Event, Registry, Session, ToolError,
+    event::SessionEvent,
     model::ScriptedModel,
-    store::{SessionFilter, StoreHandle},
+    stack::TurnInfo,
+    store::{LogPosition, SessionFilter, StoreHandle, WriteBatch},
     tool_fn,
+    value::{Labels, SessionId, TimeOrderedIds, Timestamp, TurnId},
 };
 
 use crate::history::HistoryPlace;
@@ -25,9 +28,9 @@ async fn run_driven_session(store: StoreHandle, words: &str) -> Session {
     let script = "[[reply]]\ncalls = [{ tool = 'look', arguments = {} }]\n[[reply]]\ntext = 'It is **done**.'";
     let model = ScriptedModel::from_toml(script).expect("a scenario");
     let long = Duration::from_secs(3_600);
-    let builder = Session::builder(model, registry);
+    let builder = Session::ungated(model, registry);
     let session = builder
-        .dispatcher(move |builder| builder.store_handle(store).lease(long))
+        .dispatcher(move |builder| builder.store(store).lease(long))
         .build()
         .await;
     let session = session.expect("builds");
@@ -189,6 +192,75 @@ async fn a_session_with_a_driver_is_not_erased() {
     );
     assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
     drop(driving);
+}
+
+/// Writes a session whose process was lost while the model was asked.
+async fn write_lost_session(store: &StoreHandle) {
+    let session = SessionId::from_source(&TimeOrderedIds);
+    let mut info = TurnInfo::new(session, TurnId::from_source(&TimeOrderedIds));
+    info.principal = Some("ann".into());
+    info.labels = Labels::new([("tenant", "acme")]).expect("valid");
+    info.run = Some(0);
+    let message = SessionEvent::UserMessage {
+        message: 0,
+        text: Some("never answered".into()),
+        steering: false,
+    };
+    let event = Event::for_run(
+        1,
+        Timestamp::from_micros(1_000_000),
+        Arc::new(info),
+        message,
+    );
+    let batch = WriteBatch {
+        events: vec![Arc::new(event.expect("valid"))],
+        ..WriteBatch::default()
+    };
+    let written = store.append(session, LogPosition::unleased(0), batch).await;
+    written.expect("appends");
+}
+
+#[tokio::test]
+async fn unfinished_sessions_are_listed_by_state_owner_and_labels() {
+    let place = HistoryPlace::new();
+    run_session(&place, "please look").await;
+    write_lost_session(&place.store().await).await;
+    let list = |more: &[&str]| {
+        let mut args = vec!["sessions", "list"];
+        args.extend(more);
+        place.json(&args)
+    };
+    assert_eq!(list(&[]).len(), 2);
+    for narrowed in [
+        &["--unfinished"][..],
+        &["--principal", "ann"],
+        &["--label", "tenant=acme"],
+        &[
+            "--unfinished",
+            "--principal",
+            "ann",
+            "--label",
+            "tenant=acme",
+        ],
+    ] {
+        assert_eq!(
+            subjects(&list(narrowed)),
+            ["never answered"],
+            "{narrowed:?}"
+        );
+    }
+    assert!(list(&["--label", "tenant=other"]).is_empty());
+    let row = &list(&["--unfinished"])[0];
+    let said = ["state", "principal"].map(|field| row[field].as_str().expect("a text"));
+    assert_eq!(said, ["lost", "ann"]);
+    assert_eq!(row["labels"]["tenant"], "acme");
+    assert_eq!(row["last_run"]["state"], "running");
+    let table = place.ends(0, &["sessions", "list"]).out;
+    assert!(table.contains("process lost, can be resumed"), "{table}");
+    let wrong = place.ends(2, &["sessions", "list", "--label", "tenant"]);
+    assert!(wrong.err.contains("NAME=VALUE"), "{wrong:?}");
+    let nothing = place.ends(0, &["sessions", "list", "--principal", "bob"]);
+    assert!(nothing.err.contains("no session matches"), "{nothing:?}");
 }
 
 /// The variable with the child's database address; without it the child's test does nothing.

@@ -101,7 +101,7 @@ fn colours_can_be_switched_off() {
 #[test]
 fn a_reply_is_shown_while_it_arrives() {
     let world = RunWorld::new(
-        "chunk = 3\ndelay_ms = 60\n[[reply]]\ntext = '''First comes this.\n\nThen comes that, at the end.'''",
+        "chunk = 3\ndelay = '60ms'\n[[reply]]\ntext = '''First comes this.\n\nThen comes that, at the end.'''",
     );
     let mut terminal = world.terminal(&["speak"]).spawn();
     let screen = terminal.wait_for("First comes");

@@ -20,7 +20,7 @@ fn resume_session(world: &mut RunWorld) {
     );
 }
 
-const SLOW: &str = "chunk = 4\ndelay_ms = 100\n[[reply]]\ntext = '''One two three four five six seven eight nine ten \
+const SLOW: &str = "chunk = 4\ndelay = '100ms'\n[[reply]]\ntext = '''One two three four five six seven eight nine ten \
     eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty and so on and so on.'''";
 
 #[test]

@@ -68,7 +68,7 @@ fn json_output_is_the_stored_log_and_a_report() {
 
 #[test]
 fn json_output_has_pieces_only_with_the_option() {
-    let world = RunWorld::new("chunk = 2\n[[reply]]\ntext = 'Hello.'");
+    let world = RunWorld::new("chunk = 2\n[[reply]]\ntext = 'Hello to you.'");
     let pieces = |arguments: &[&str]| {
         to_text(&world.run_plain(arguments).stdout)
             .matches(r#""type":"piece""#)

@@ -5,7 +5,7 @@ use std::{ops::Bound, sync::Arc};
 use crate::{
     AccountMovement, ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore,
     ChargeFilter, ErasedSessions, ErasureScope, Event, Lease, RowChange, SessionFilter, SessionId,
-    SessionRow, StoreError, Timestamp, TurnFilter, TurnRow,
+    SessionRow, SessionUpdate, StoreError, Timestamp, TurnFilter, TurnRow,
     store::memory::{MemorySession, MemoryState, MemoryStore},
 };
 
@@ -29,8 +29,9 @@ impl CatalogueStore for MemoryStore {
         let found = found.filter(|(_, known)| filter.hidden.includes(known.hidden_at.is_some()));
         let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
         Ok(found
-            .take(filter.limit)
             .map(|(session, known)| known.to_row(*session))
+            .filter(|row| filter.matches_run(row))
+            .take(filter.limit)
             .collect())
     }
 
@@ -175,6 +176,7 @@ impl MemoryState {
 impl MemorySession {
     fn to_row(&self, session: SessionId) -> SessionRow {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
+        let last = SessionUpdate::from_events(self.log.iter()).unwrap_or_default();
         SessionRow {
             session,
             revision: self.revision(),
@@ -183,6 +185,9 @@ impl MemorySession {
             held: self.held.clone(),
             hidden_at: self.hidden_at,
             parent: self.parent,
+            principal: last.principal,
+            labels: last.labels,
+            last_run: last.last_run,
         }
     }
 

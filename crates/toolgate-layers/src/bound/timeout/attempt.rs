@@ -9,7 +9,7 @@ use futures::{
 };
 use tokio::runtime::{Handle, RuntimeFlavor};
 use toolgate_core::{
-    Call, CallError, Clock, ErrorCategory, Next, Outcome, Status, StopActions, StopConfirmation,
+    Call, CallError, Clock, ErrorCategory, Failure, Next, Outcome, StopActions, StopConfirmation,
 };
 
 /// A running attempt, on its own task if the runtime has several threads.
@@ -77,6 +77,13 @@ impl RunningAttempt {
         }
     }
 
+    /// Drops an attempt that did not return and runs its stop actions, without waiting for them.
+    pub(super) fn abandon(mut self) {
+        let stops = self.stops.take_all();
+        drop(self.drop_attempt(false));
+        drop(run_stops(stops));
+    }
+
     /// Drops the attempt and returns a future that ends when it is gone.
     ///
     /// A task that is stuck in blocking code is gone only when that code ends.
@@ -123,5 +130,5 @@ fn lost_outcome() -> Outcome {
         ErrorCategory::Unknown,
         "the call was lost; it is not known whether it took effect",
     );
-    Outcome::error(Status::OutcomeUnknown, error)
+    Outcome::error(Failure::OutcomeUnknown, error)
 }

@@ -12,8 +12,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, NoteKey, Outcome, Status,
-    StopConfirmation, note_keys,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, NoteKey,
+    Outcome, Status, StopConfirmation, note_keys,
 };
 
 use crate::{
@@ -51,11 +51,10 @@ pub struct Timeout {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct TimeoutOptions {
-    /// The time limit of one attempt, in milliseconds; 0 for no limit. A shorter limit of the tool
-    /// itself applies.
-    pub max_ms: u64,
-    /// Limits for single tools by name, in milliseconds; 0 for no limit.
-    pub per_tool: BTreeMap<String, u64>,
+    /// The time limit of one attempt; `0s` for no limit. A shorter limit of the tool itself applies.
+    pub max: HumanDuration,
+    /// Limits for single tools by name; `0s` for no limit.
+    pub per_tool: BTreeMap<String, HumanDuration>,
     /// The time a tool has to stop after it was cancelled; in the last quarter it is stopped by
     /// force.
     pub grace: HumanDuration,
@@ -71,7 +70,7 @@ impl Default for TimeoutOptions {
         let message = None;
         let observe = false;
         Self {
-            max_ms: 120_000,
+            max: HumanDuration::from_secs(120),
             per_tool,
             grace: HumanDuration::from_secs(2),
             message,
@@ -165,6 +164,14 @@ impl Timeout {
             // After a cancellation an answer may only say that the tool gave up, and what it
             // started may still run.
             Some(outcome) if !bounded.cancel.is_cancelled() => work.mark_done(outcome),
+            // It has no effect whose end would have to be waited for.
+            None if end == StopCause::OutOfTime && !call.annotations().may_write() => {
+                next.note_reason(end.reason());
+                bounded.cancel.cancel();
+                work.abandon();
+                let stopped = StopConfirmation::Unconfirmed;
+                self.stopped_outcome(&bounded, limit, end, None, stopped)
+            }
             // Boxed, so that the futures of calls that return in time stay small.
             answered => {
                 Box::pin(self.stop_attempt(&bounded, &next, work, limit, end, answered)).await
@@ -224,15 +231,18 @@ impl Timeout {
             Some(outcome) if known && end == StopCause::Cancelled => return outcome,
             Some(_) if known => "it stopped when it was told to",
             Some(_) => "it returned when it was told to, but what it had started may still run",
+            None if end == StopCause::OutOfTime && !call.annotations().may_write() => {
+                "it only reads, so its end was not waited for"
+            }
             None => "it did not stop when it was told to",
         };
-        let status = end.status(known);
+        let failure = end.failure(known);
         let usual = end.model_text(known, limit);
         // The operator's message is about the limit, so it does not fit a cancellation.
         let own = self.message.clone().filter(|_| end == StopCause::OutOfTime);
-        let error = CallError::new(ErrorCategory::for_status(status), own.unwrap_or(usual))
-            .with_operator_detail(how);
-        Outcome::error(status, error).with_notes(|notes| {
+        let category = ErrorCategory::for_status(failure.into());
+        let error = CallError::new(category, own.unwrap_or(usual)).with_operator_detail(how);
+        Outcome::error(failure, error).with_notes(|notes| {
             let ladder = json!({ "limit_ms": whole_millis(limit), "stopped": known, "how": how });
             notes.insert(end.note_key(), &ladder);
         })
@@ -266,12 +276,12 @@ impl StopCause {
         }
     }
 
-    /// Returns the status, which depends on whether the work is known to have stopped.
-    const fn status(self, known: bool) -> Status {
+    /// Returns the failure, which depends on whether the work is known to have stopped.
+    const fn failure(self, known: bool) -> Failure {
         match (known, self) {
-            (true, Self::OutOfTime) => Status::Timeout,
-            (true, Self::Cancelled) => Status::Cancelled,
-            (false, _) => Status::OutcomeUnknown,
+            (true, Self::OutOfTime) => Failure::Timeout,
+            (true, Self::Cancelled) => Failure::Cancelled,
+            (false, _) => Failure::OutcomeUnknown,
         }
     }
 
@@ -360,7 +370,7 @@ impl Configurable for Timeout {
 
     fn configure(options: TimeoutOptions, _: &Resources) -> Result<Self, BadOption> {
         let TimeoutOptions {
-            max_ms,
+            max,
             per_tool,
             grace,
             message,
@@ -377,10 +387,10 @@ impl Configurable for Timeout {
         }
         let per_tool = per_tool
             .into_iter()
-            .map(|(tool, ms)| (tool, Duration::from_millis(ms)))
+            .map(|(tool, limit)| (tool, limit.get()))
             .collect();
         Ok(Self {
-            max: Duration::from_millis(max_ms),
+            max: max.get(),
             per_tool,
             grace: grace.get(),
             message,

@@ -17,34 +17,20 @@ const MAX_REPROMPTS: usize = 3;
 /// Maximum length of an input line.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
-/// The error for an approver without a name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the approver needs a name")]
-pub struct MissingApproverName;
-
-fn require_name(by: Principal) -> Result<Principal, MissingApproverName> {
-    if by.as_str().trim().is_empty() {
-        Err(MissingApproverName)
-    } else {
-        Ok(by)
-    }
-}
-
 /// An approver that asks a person, line by line.
 ///
 /// Answers are `y`, `yes` or `approve`; `n`, `no` or `deny`, optionally with a reason; `e` or
 /// `edit` with the arguments to run with instead. Only these exact words count: after anything else
 /// the prompt is repeated a few times, and then the request stays pending. It also stays pending if
-/// the input ends. Requests are shown one at a time.
+/// the input ends, and if the person has no name to record. Requests are shown one at a time.
 ///
 /// ```
 /// # use {toolgate_core::{Approver, ApprovalRequest, Verdict}, toolgate_layers::Prompt, toolgate_testkit::call};
 /// # futures::executor::block_on(async {
-/// let ann = Prompt::new("ann", "no not today\n".as_bytes(), Vec::new())?;
+/// let ann = Prompt::new("ann", "no not today\n".as_bytes(), Vec::new());
 /// let decision = ann.decide(ApprovalRequest::for_call(&call("rm"))).await.unwrap();
 /// assert_eq!(decision.verdict, Verdict::Deny { reason: Some("not today".into()) });
-/// # Ok::<(), toolgate_layers::MissingApproverName>(())
-/// # }).unwrap();
+/// # });
 /// ```
 pub struct Prompt<R, W> {
     by: Principal,
@@ -53,18 +39,18 @@ pub struct Prompt<R, W> {
 
 impl Prompt<BufReader<Stdin>, Stdout> {
     /// Creates an approver for `by` at the terminal this program runs in.
-    pub fn terminal(by: impl Into<Principal>) -> Result<Self, MissingApproverName> {
+    pub fn terminal(by: impl Into<Principal>) -> Self {
         Self::new(by, BufReader::new(io::stdin()), io::stdout())
     }
 }
 
 impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Prompt<R, W> {
     /// Creates an approver for `by`, who reads `output` and writes `input`.
-    pub fn new(by: impl Into<Principal>, input: R, output: W) -> Result<Self, MissingApproverName> {
-        Ok(Self {
-            by: require_name(by.into())?,
+    pub fn new(by: impl Into<Principal>, input: R, output: W) -> Self {
+        Self {
+            by: by.into(),
             line: Arc::new(Mutex::new((input, output))),
-        })
+        }
     }
 }
 
@@ -75,6 +61,15 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
         let ask = move || {
             // A poisoned lock is harmless: a panic has left half a line at worst.
             let (input, output) = &mut *line.lock().unwrap_or_else(PoisonError::into_inner);
+            // A decision without a name would be rejected: better not to ask for it.
+            if by.as_str().trim().is_empty() {
+                writeln!(
+                    output,
+                    "the approver has no name; the request stays pending"
+                )
+                .ok()?;
+                return None;
+            }
             prompt_for_verdict(&request, input, output)
                 .ok()
                 .flatten()
@@ -214,19 +209,17 @@ fn parse_verdict(line: &str) -> Result<Verdict, String> {
 pub struct FixedApprover(Decision);
 
 impl FixedApprover {
-    /// Creates an approver that always makes `decision`.
-    pub fn new(decision: Decision) -> Result<Self, MissingApproverName> {
-        let Decision { verdict, by } = decision;
-        Ok(Self(Decision {
-            verdict,
-            by: require_name(by)?,
-        }))
+    /// Creates an approver that always makes `decision`. Without the name of an approver in it,
+    /// requests stay pending.
+    pub fn new(decision: Decision) -> Self {
+        Self(decision)
     }
 }
 
 impl Approver for FixedApprover {
     async fn decide(&self, _: ApprovalRequest) -> Option<Decision> {
-        Some(self.0.clone())
+        let named = !self.0.by.as_str().trim().is_empty();
+        named.then(|| self.0.clone())
     }
 }
 

@@ -14,7 +14,7 @@ use std::{fmt, time::Duration};
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, Decision, Keyring, Layer,
-    LayerCapabilities, Next, Outcome, Quorum, RecordKey, SideEffect, Status, Timestamp, Verdict,
+    LayerCapabilities, Next, Outcome, Quorum, RecordKey, Refusal, SideEffect, Timestamp, Verdict,
     run_contained_sync,
 };
 
@@ -39,7 +39,8 @@ use crate::{
 ///
 /// The approval request carries exactly the arguments that will run. When the call comes back with
 /// an answer to this request, it runs, is denied, or has expired. An answer about other arguments
-/// or another version of the tool does not count, and approval is requested again. The model reads
+/// or another version of the tool does not count, nor does one to a request that did not name every
+/// reason for which approval is required now: approval is requested again. The model reads
 /// nothing while the call is pending, and "Tool execution denied" with the reason if it is denied.
 /// Placed innermost among the layers that decide, it asks only about calls that every rule above
 /// allows.
@@ -295,7 +296,15 @@ impl Approval {
         why: String,
         changed: Vec<ApprovalChange>,
     ) -> Outcome {
-        let mut request = self.build_request(&call, why, changed);
+        if call.generation >= MAX_REQUESTS_PER_CALL {
+            next.note_reason("the limit of approval requests is reached");
+            let text = format!(
+                "the call was not run: approval was requested {} times, and what needs approval keeps changing",
+                call.generation
+            );
+            return Outcome::refused(Refusal::Blocked, text);
+        }
+        let mut request = self.build_request(&call, &next, why, changed);
         let mut first = FirstOccurrence::now_unrecorded(&call);
         let now = first.at;
         if !call.is_rehearsal() && (self.expires_after.is_some() || self.on_request.is_some()) {
@@ -327,13 +336,18 @@ impl Approval {
     fn build_request(
         &self,
         call: &Call,
+        next: &Next,
         why: String,
         changed: Vec<ApprovalChange>,
     ) -> ApprovalRequest {
         let mut request = ApprovalRequest::for_call(call).with_reason(why);
+        if self.meets_requirements(call, next) {
+            request = request.naming_requirements(call);
+        }
         request.policy_version = self.effective_policy_version(call);
         request.quorum = self.quorum.clone();
         request.changed = changed;
+        request.signed = self.boundary.keyring.is_some();
         let preview = self.boundary.preview.as_ref();
         // A preview that panics shows nothing; approval is requested all the same.
         let shown =
@@ -430,6 +444,15 @@ impl Approval {
                     .request_approval(call, next, UNVERIFIED_APPROVAL.to_owned(), Vec::new())
                     .await;
             }
+        }
+        // A layer may require approval since: the approver did not see its reason. What has run
+        // already is not asked about again.
+        if self.meets_requirements(&call, &next)
+            && !answer.covers_requirements(&call)
+            && !has_run(&call)
+        {
+            let changed = vec![ApprovalChange::Requirement];
+            return self.request_again(call, next, changed).await;
         }
         let first = FirstOccurrence::record_answer(&next, &call, &answer).await;
         // A replay must judge the same moment again, not the current time: otherwise an approval
@@ -567,6 +590,10 @@ impl Approval {
     }
 }
 
+/// The most approval requests for one call. A condition that changes on every pass must not ask
+/// without end.
+const MAX_REQUESTS_PER_CALL: u32 = 16;
+
 const UNVERIFIED_APPROVAL: &str = "the approval of this call could not be verified";
 
 fn effect_word(effect: RuleEffect) -> &'static str {
@@ -620,7 +647,7 @@ fn settle_expired(next: &Next, at: Timestamp) -> Outcome {
     next.note_reason("the approval request expired");
     note_expiry(
         Outcome::refused(
-            Status::Expired,
+            Refusal::Expired,
             "the call was not run: no decision was made in time",
         ),
         at,
@@ -643,6 +670,10 @@ impl Layer for Approval {
 
     fn capabilities(&self) -> LayerCapabilities {
         LayerCapabilities::for_kind(Self::NAME).answering().asking()
+    }
+
+    fn approval_keys(&self) -> Option<&Keyring> {
+        self.boundary.keyring.as_ref()
     }
 }
 

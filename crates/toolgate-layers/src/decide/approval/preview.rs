@@ -80,7 +80,7 @@ impl fmt::Debug for SharedPreview {
 /// # let registry = Registry::new();
 /// # let path = Annotations::default().with_resource(Resource::path("path"));
 /// # registry.register_host(ToolSpec::new("write_file", "Writes.", Schema::any_object()).with_annotations(path)).unwrap();
-/// # let seed = seed_for(&View::from_registry(&registry), "write_file", json!({ "path": "a.txt", "content": "two\n" }));
+/// # let seed = seed_for(&toolgate_testkit::plain_view(&registry), "write_file", json!({ "path": "a.txt", "content": "two\n" }));
 /// # let call = toolgate_core::Call::new(seed);
 /// let preview = FilePreview::new(&PathBase::new(dir.path()));
 /// let shown = preview.preview(&call).unwrap().shown;
@@ -293,7 +293,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::os::unix::fs::symlink;
-    use toolgate_core::{Annotations, Registry, Resource, Schema, ToolSpec, View};
+    use toolgate_core::{Annotations, Registry, Resource, Schema, ToolSpec};
     use toolgate_testkit::seed_for;
 
     fn workspace() -> (tempfile::TempDir, FilePreview) {
@@ -311,7 +311,11 @@ mod tests {
         let spec =
             ToolSpec::new("edit", "Edits.", Schema::any_object()).with_annotations(annotations);
         registry.register_host(spec).expect("a good spec");
-        Call::new(seed_for(&View::from_registry(&registry), "edit", arguments))
+        Call::new(seed_for(
+            &toolgate_testkit::plain_view(&registry),
+            "edit",
+            arguments,
+        ))
     }
 
     fn preview_text(preview: &FilePreview, arguments: Value) -> (String, Vec<FileState>) {

@@ -40,6 +40,17 @@ pub struct StandingRule {
     pub reason: Option<String>,
 }
 
+impl StandingRule {
+    /// Checks whether two rules are equal but for the time they were made.
+    pub(crate) fn decides_like(&self, other: &Self) -> bool {
+        let at_the_same_time = Self {
+            created_at: other.created_at,
+            ..self.clone()
+        };
+        at_the_same_time == *other
+    }
+}
+
 /// Effect of a rule on the calls it matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

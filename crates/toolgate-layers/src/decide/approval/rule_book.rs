@@ -101,7 +101,7 @@ pub enum RuleError {
     #[error("there are too many rules; revoke some")]
     TooMany,
     /// The store could not answer.
-    #[error("the store could not answer")]
+    #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
 }
 
@@ -131,13 +131,15 @@ impl RuleBook {
         }
     }
 
-    /// Stores a rule. When this returns, the rule applies.
+    /// Stores a rule and returns it. When this returns, the rule applies. A rule that is there
+    /// already, equal but for the time it was made, is returned as it is stored: confirming twice
+    /// changes nothing.
     ///
     /// # Errors
     ///
-    /// Returns an error if the rule is invalid or too broad, if its id is or was in use, or if the
-    /// store fails.
-    pub async fn add(&self, rule: StandingRule) -> Result<(), RuleError> {
+    /// Returns an error if the rule is invalid or too broad, if its id is in use for another rule or
+    /// was used by one that is revoked, or if the store fails.
+    pub async fn add(&self, rule: StandingRule) -> Result<StandingRule, RuleError> {
         let ready = CompiledRule::new(rule)?;
         let value = serde_json::to_value(&ready.rule)
             .ok()
@@ -147,12 +149,18 @@ impl RuleBook {
             problem: "is nested too deeply".into(),
         })?;
         let key = RecordKey::Other(format!("{RULE_PREFIX}{}", ready.rule.id).into());
-        if self.store.put_json_once(key, value).await?.is_some() {
-            // The first writer wins, and a revoked id stays taken.
-            return Err(RuleError::DuplicateId(ready.rule.id));
-        }
+        let earlier = self.store.put_json_once(key, value).await?;
         self.clear_cache();
-        Ok(())
+        if earlier.is_none() {
+            return Ok(ready.rule);
+        }
+        // The first writer wins, and a revoked id stays taken.
+        let stands = |known: &CompiledRule| known.rule.decides_like(&ready.rule);
+        let rules = self.load_rules().await?;
+        match rules.into_iter().find(stands) {
+            Some(known) => Ok(known.rule),
+            None => Err(RuleError::DuplicateId(ready.rule.id)),
+        }
     }
 
     /// Returns the rules that are not revoked, by id, including expired ones.
@@ -350,5 +358,38 @@ impl fmt::Debug for RuleBook {
         f.debug_struct("RuleBook")
             .field("project", &self.project)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate_core::MemoryStore;
+
+    fn rule(reason: &str, created_at: Timestamp) -> StandingRule {
+        serde_json::from_value(json!({
+            "id": "status", "effect": "allow", "tool": "run_shell", "owner": "ann",
+            "created_at": created_at, "reason": reason,
+            "scope": { "scope": "project", "project": "shop" },
+            "arguments": { "/command": { "equals": "git status" } },
+        }))
+        .expect("a rule")
+    }
+
+    #[tokio::test]
+    async fn an_equal_rule_is_stored_once_and_returned_and_a_revoked_one_stays_revoked() {
+        let book = RuleBook::new(StoreHandle::new(MemoryStore::new()));
+        let first = rule("daily", Timestamp::EPOCH);
+        let later = rule("daily", Timestamp::EPOCH.plus(Duration::from_secs(9)));
+        assert_eq!(book.add(first.clone()).await.expect("stored"), first);
+        assert_eq!(book.add(later.clone()).await.expect("the same"), first);
+        assert_eq!(book.list().await.expect("listed").len(), 1);
+        let other = book.add(rule("weekly", Timestamp::EPOCH)).await;
+        assert!(matches!(other, Err(RuleError::DuplicateId(_))));
+        book.revoke("status", "ann", Timestamp::EPOCH)
+            .await
+            .expect("revoked");
+        let again = book.add(later).await;
+        assert!(matches!(again, Err(RuleError::DuplicateId(_))));
     }
 }

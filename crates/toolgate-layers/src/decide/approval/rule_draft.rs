@@ -52,6 +52,9 @@ pub enum UndraftableRule {
     /// A rule would store what was redacted, or would name the redaction mark.
     #[error("the arguments are redacted or too large to show, and a rule would have to store them")]
     Redacted,
+    /// One person's rule must not stand for the approvals of several.
+    #[error("the call needs more than one approval, and a rule is the decision of one person")]
+    Quorum,
     /// The request was stored without the name of the tool, or no tool can have the name.
     #[error("the approval request does not name a tool")]
     NoTool,
@@ -101,11 +104,14 @@ impl RuleDraft {
     ///
     /// # Errors
     ///
-    /// Returns an error if the arguments are not shown exactly as they will run, or if the request
-    /// names no tool.
+    /// Returns an error if the arguments are not shown exactly as they will run, if the request needs
+    /// several approvals, or if it names no tool.
     pub fn check_request(request: &ApprovalRequest) -> Result<(), UndraftableRule> {
         if request.withheld || request.arguments.digest() != request.arguments_digest {
             return Err(UndraftableRule::Redacted);
+        }
+        if request.quorum.is_some() {
+            return Err(UndraftableRule::Quorum);
         }
         // A rule names tools by a glob: another name could match more than itself.
         if request.tool.check_characters().is_err() {
@@ -191,6 +197,19 @@ mod tests {
         let request = ApprovalRequest::for_call(call);
         RuleDraft::for_request(&request, call.turn().session, "ann", Timestamp::EPOCH)
             .expect("drafts")
+    }
+
+    #[test]
+    fn no_rule_is_drafted_for_a_request_that_needs_several_approvals() {
+        let mut request = ApprovalRequest::for_call(&call_with("pay", json!({ "n": 1 })));
+        request.quorum = Some(toolgate_core::Quorum {
+            needed: 2,
+            among: Vec::new(),
+        });
+        assert_eq!(
+            RuleDraft::check_request(&request),
+            Err(UndraftableRule::Quorum)
+        );
     }
 
     /// Checks whether a rule book with this rule allows the call.

@@ -7,7 +7,7 @@ use std::sync::{
 
 use serde_json::json;
 use toolgate_core::{
-    Arguments, CallSeed, Clock, HostExecutor, LayerExt, SettledOutcome, Stack, Suspension,
+    Arguments, CallSeed, Clock, HostExecutor, LayerExt, SettledOutcome, Stack, Status, Suspension,
 };
 use toolgate_testkit::{FakeExecutor, TestClock, echo, run_twice, seed};
 
@@ -488,7 +488,6 @@ async fn a_policy_over_some_tools_does_not_suppress_requests_about_others() {
 async fn a_policy_that_asks_without_an_approval_layer_below_blocks_and_says_so() {
     let orders = [
         "[layers.approval]\nenabled = false\n",
-        "[stack]\norder = ['approval', 'policy']\n[layers.approval]\ntools = ['pay']\n",
         "[layers.approval]\non = ['pay']\n",
     ];
     for text in orders {
@@ -794,4 +793,94 @@ fn invalid_options_are_rejected() {
     assert!(
         serde_json::from_str::<ApprovalOptions>(r#"{ "ask_from": "workspace_write" }"#).is_ok()
     );
+}
+
+/// A layer that requires approval for the reasons in a list that a test changes.
+fn require_all(reasons: &Arc<Mutex<Vec<String>>>) -> impl Layer + use<> {
+    let reasons = reasons.clone();
+    toolgate_core::map_call(move |call: Call| {
+        let reasons = reasons.lock().expect("no panic").clone();
+        let require = |call: Call, reason: String| call.require_approval(reason, None);
+        reasons.into_iter().fold(call, require)
+    })
+    .named("require")
+    .in_band(Band::Decide)
+}
+
+fn requiring(reasons: &Arc<Mutex<Vec<String>>>) -> ApprovalHarness {
+    ApprovalHarness::over(|tool| {
+        Stack::over(tool)
+            .layer(require_all(reasons))
+            .layer(Approval::when_required())
+            .build()
+            .expect("valid order")
+    })
+}
+
+#[tokio::test]
+async fn an_approval_does_not_meet_a_requirement_that_was_added_after_it_was_asked() {
+    let reasons = Arc::new(Mutex::new(vec!["it pays".to_owned()]));
+    let mut harness = requiring(&reasons);
+    let first = harness.expect_request().await;
+    let approved = ApprovalAnswer::for_request(&first, Decision::approve("ann"));
+    harness.seed.resumed.answers.push(approved);
+    harness.seed.generation += 1;
+    reasons
+        .lock()
+        .expect("no panic")
+        .push("it is late".to_owned());
+
+    let second = harness.expect_request().await;
+    assert_eq!(harness.run_count(), 0);
+    assert_eq!(second.changed, [ApprovalChange::Requirement]);
+    assert_eq!(second.reason.as_deref(), Some("it pays; it is late"));
+    assert!(harness.answer(Decision::approve("ann")).await.is_ok());
+    assert_eq!(harness.run_count(), 1);
+}
+
+#[tokio::test]
+async fn an_approval_still_meets_requirements_of_which_one_is_gone() {
+    let reasons = Arc::new(Mutex::new(vec![
+        "it pays".to_owned(),
+        "it is late".to_owned(),
+    ]));
+    let mut harness = requiring(&reasons);
+    let request = harness.expect_request().await;
+    let approved = ApprovalAnswer::for_request(&request, Decision::approve("ann"));
+    harness.seed.resumed.answers.push(approved);
+    harness.seed.generation += 1;
+    reasons.lock().expect("no panic").pop();
+    assert!(harness.enter().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_reason_that_changes_on_every_pass_is_not_asked_about_without_end() {
+    let reasons = Arc::new(Mutex::new(vec!["0".to_owned()]));
+    let mut harness = requiring(&reasons);
+    for pass in 1..=MAX_REQUESTS_PER_CALL {
+        let request = harness.expect_request().await;
+        let approved = ApprovalAnswer::for_request(&request, Decision::approve("ann"));
+        harness.seed.resumed.answers.push(approved);
+        harness.seed.generation += 1;
+        *reasons.lock().expect("no panic") = vec![pass.to_string()];
+    }
+    let outcome = harness.enter().await;
+    assert_eq!(outcome.status(), Some(Status::Blocked), "{outcome:?}");
+    assert_eq!(harness.run_count(), 0);
+}
+
+#[tokio::test]
+async fn a_dry_run_reports_that_a_required_approval_is_missing() {
+    let reasons = Arc::new(Mutex::new(vec!["it pays".to_owned()]));
+    let harness = ApprovalHarness::over(|tool| {
+        Stack::over(tool)
+            .layer(require_all(&reasons))
+            .layer(DryRun::all())
+            .build()
+            .expect("valid order")
+    });
+    let outcome = harness.enter().await;
+    assert_eq!(outcome.status(), Some(Status::Blocked));
+    let explained = explain(&harness.stack, harness.seed.clone()).await;
+    assert_eq!(explained.verdict, CallVerdict::Settles(Status::Blocked));
 }

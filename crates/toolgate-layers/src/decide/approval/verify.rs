@@ -195,8 +195,11 @@ fn verify_signature(
         return Err(ApprovalChange::Arguments);
     }
     let question = question.ok_or(ApprovalChange::Forged)?;
-    // The token does not name the layer that the answer is for; the stored request does.
-    if question.asked_by.as_ref() != Some(&answer.asked_by) {
+    // The token does not name the layer that the answer is for nor the requirements that it meets;
+    // the stored request does.
+    if question.asked_by.as_ref() != Some(&answer.asked_by)
+        || question.requirements != answer.requirements
+    {
         return Err(ApprovalChange::Forged);
     }
     let asked = AskClaims::for_request(question);

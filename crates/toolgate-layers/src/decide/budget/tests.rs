@@ -9,7 +9,7 @@ use std::{
 use futures::poll;
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallSeed, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
+    AnyLayer, CallSeed, Failure, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
 };
 use toolgate_testkit::{
     FakeExecutor, FaultyStore, StoreCall, StoreFault, TestClock, echo, echo_under, run_twice,
@@ -144,7 +144,7 @@ async fn a_call_that_would_exceed_the_budget_is_rejected_before_it_runs() {
 async fn a_call_that_ran_costs_its_price_once_whatever_its_outcome() {
     for outcome in [
         Outcome::failed(ToolError::new("no")),
-        Outcome::refused(Status::OutcomeUnknown, "who knows"),
+        Outcome::failed_with(Failure::OutcomeUnknown, "who knows"),
     ] {
         let accounts = accounts_with(1.0);
         let tool = FakeExecutor::new().then(outcome);
@@ -215,7 +215,7 @@ async fn prices_come_from_the_options_then_the_tool_then_the_default() {
             .register_host(spec.with_annotations(annotations))
             .expect("a good spec");
     }
-    let view = toolgate_core::View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let call = |tool| Call::new(toolgate_testkit::seed_for(&view, tool, json!({})));
     let costs = BTreeMap::from([("set".to_owned(), 3.0)]);
     let shared = || accounts_with(9.0).billing();

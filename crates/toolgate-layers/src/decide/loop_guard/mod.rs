@@ -12,7 +12,8 @@ use moka::{policy::EvictionPolicy, sync::Cache};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    AgentId, Band, Call, Layer, LayerCapabilities, Next, Outcome, SessionId, SettledOutcome, Status,
+    AgentId, Band, Call, Layer, LayerCapabilities, Next, Outcome, Refusal, SessionId,
+    SettledOutcome, Status,
 };
 
 use crate::{
@@ -250,7 +251,7 @@ fn blocked_outcome(closed: DetectedLoop) -> Outcome {
             )
         }
     };
-    Outcome::refused(Status::LoopGuard, text)
+    Outcome::refused(Refusal::LoopGuard, text)
 }
 
 impl Layer for LoopGuard {

@@ -184,12 +184,12 @@ async fn after_repeated_errors_only_failed_arguments_are_blocked() {
 #[tokio::test]
 async fn a_blocked_call_is_not_an_error_of_the_tool() {
     for refused in [
-        Status::Denied,
-        Status::Expired,
-        Status::Blocked,
-        Status::OutOfScope,
-        Status::RateLimited,
-        Status::BudgetExceeded,
+        Refusal::Denied,
+        Refusal::Expired,
+        Refusal::Blocked,
+        Refusal::OutOfScope,
+        Refusal::RateLimited,
+        Refusal::BudgetExceeded,
     ] {
         let (tool, stack) = stack_under(
             LoopGuard::default(),
@@ -202,7 +202,7 @@ async fn a_blocked_call_is_not_an_error_of_the_tool() {
                     call_in_iteration(n, "look", numbered_arguments(n.into()))
                 )
                 .await,
-                (Some(refused), "no".to_owned())
+                (Some(refused.into()), "no".to_owned())
             );
         }
         assert_eq!(tool.seen().len(), 9);

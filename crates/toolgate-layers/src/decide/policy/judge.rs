@@ -1,15 +1,20 @@
 //! Judges a call by rules, and picks the stricter of several answers.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use globset::GlobSet;
 use serde_json::json;
-use toolgate_core::{Digest, ExecutorTag, Json, SideEffect, ToolKind};
+use toolgate_core::{Digest, ExecutorTag, Json, Labels, SideEffect, ToolKind};
 
 use crate::{
-    BadOption, OneOrMany, PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule,
+    ArgumentCondition, BadOption, OneOrMany, PolicyEffect, PolicyFallback, PolicyOptions,
+    PolicyRule,
     config::lists,
     decide::policy::{
+        arguments::ArgumentConditions,
         features::{CallCommand, CallFeatures, CallUrl, FeatureNeeds},
         matching::{
             commands::CommandPattern,
@@ -240,6 +245,8 @@ struct CompiledPolicyRule {
     domain: Option<DomainPatterns>,
     mcp_server: Option<GlobSet>,
     agent: Option<GlobSet>,
+    labels: Labels,
+    arguments: Option<ArgumentConditions>,
     repeat: Option<u32>,
 }
 
@@ -312,6 +319,12 @@ impl CompiledPolicyRule {
                 .transpose()?,
             mcp_server: globs(&rule.mcp_server)?,
             agent: globs(&rule.agent)?,
+            labels: rule.labels.clone(),
+            arguments: rule
+                .arguments
+                .as_ref()
+                .map(|given| ArgumentConditions::new(given, rule.effect))
+                .transpose()?,
             repeat: rule.repeat,
         })
     }
@@ -483,7 +496,7 @@ impl CompiledPolicyRule {
         })
     }
 
-    /// Checks the conditions that are the same for every effect: tool, MCP server and agent.
+    /// Checks the conditions on what the call is: tool, MCP server, agent, labels and single arguments.
     fn is_about(&self, facts: &CallFeatures<'_>) -> bool {
         let call = facts.call;
         let server = || match call.shown_tool().map(|shown| &shown.entry.executor) {
@@ -511,6 +524,11 @@ impl CompiledPolicyRule {
                 .as_ref()
                 .is_none_or(|globs| server().is_some_and(|name| globs.is_match(&**name)))
             && self.agent.as_ref().is_none_or(agent)
+            && call.turn().labels.contains_all(&self.labels)
+            && self
+                .arguments
+                .as_ref()
+                .is_none_or(|conditions| conditions.hold(&call.arguments))
     }
 }
 
@@ -533,6 +551,17 @@ fn explain_rule(label: &str, rule: &PolicyRule) -> String {
         .filter(|reason| !reason.is_empty())
     {
         Some(reason) => format!("rule {label} {says}: {reason}"),
-        None => format!("rule {label} {says}"),
+        None => match &rule.arguments {
+            Some(conditions) => format!("rule {label} {says}: {}", describe_conditions(conditions)),
+            None => format!("rule {label} {says}"),
+        },
     }
+}
+
+fn describe_conditions(conditions: &BTreeMap<String, ArgumentCondition>) -> String {
+    let texts: Vec<String> = conditions
+        .iter()
+        .map(|(name, condition)| format!("{name} {condition}"))
+        .collect();
+    texts.join(", ")
 }

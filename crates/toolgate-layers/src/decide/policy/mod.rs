@@ -1,6 +1,7 @@
 //! Allows calls, requires approval for them, or denies them, by rules that an operator writes.
 
 mod argument_roles;
+pub(crate) mod arguments;
 mod features;
 pub(crate) mod judge;
 pub(crate) mod judgements;
@@ -15,7 +16,7 @@ use std::{
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
     Band, Call, CallError, CallId, Digest, ErrorCategory, Layer, LayerCapabilities, Next, Outcome,
-    SessionId, Status, ToolName, note_keys, run_contained_sync,
+    Refusal, SessionId, ToolName, note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -143,13 +144,13 @@ impl Policy {
                 next.note_reason(NOT_APPLIED);
                 let error = CallError::new(ErrorCategory::Refused, NOT_APPLIED)
                     .with_operator_detail(report);
-                return Err(Outcome::error(Status::Blocked, error));
+                return Err(Outcome::error(Refusal::Blocked, error));
             }
         };
         next.note_reason(reason.clone());
         let judged = |call| PolicyJudgements::note_version(call, next, &self.version);
         match effect {
-            PolicyEffect::Deny => Err(Outcome::refused(Status::Blocked, reason.to_string())),
+            PolicyEffect::Deny => Err(Outcome::refused(Refusal::Blocked, reason.to_string())),
             PolicyEffect::Allow => Ok(judged(call)),
             PolicyEffect::Ask => {
                 Ok(judged(call).require_approval(reason, Some(self.version.clone())))
@@ -255,6 +256,7 @@ fn position_or_len(ids: &[CallId], id: CallId) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolgate_core::Status;
     use toolgate_testkit::{FakeExecutor, call};
 
     #[tokio::test]

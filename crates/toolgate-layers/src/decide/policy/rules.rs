@@ -1,10 +1,12 @@
 //! Policy as data: the options that an operator writes.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{SideEffect, ToolKind};
+use toolgate_core::{Labels, SideEffect, ToolKind};
 
-use crate::{BadOption, OneOrMany};
+use crate::{ArgumentCondition, BadOption, OneOrMany};
 
 /// Options of a policy. Deny beats ask beats allow, whatever the order of the rules.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -117,6 +119,15 @@ pub struct PolicyRule {
     /// Agents by name, id or glob.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<OneOrMany<String>>,
+    /// Labels of the session and run, such as `{ tenant = "acme" }`: the call has all of them, with
+    /// exactly these values.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// Conditions on arguments, by name or JSON pointer. An argument that is missing meets none but
+    /// `present = false`. A value of another type meets none when allowing, and `min`, `max` and
+    /// `matches` when asking or denying.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<BTreeMap<String, ArgumentCondition>>,
     /// Number of earlier identical calls in the session. A rule that asks or denies needs at least
     /// as many, a rule that allows fewer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,6 +150,8 @@ impl PolicyRule {
             domain: None,
             mcp_server: None,
             agent: None,
+            labels: Labels::default(),
+            arguments: None,
             repeat: None,
         }
     }
@@ -172,7 +185,12 @@ impl PolicyRule {
 pub(crate) fn check_rule(rule: &PolicyRule) -> Result<(), BadOption> {
     let bad = |problem: &str| Err(BadOption::new("rules", problem));
     let lists = rule.list_lengths();
-    if lists.iter().all(Option::is_none) && rule.side_effect.is_none() && rule.repeat.is_none() {
+    let is_conditional = lists.iter().any(Option::is_some)
+        || rule.side_effect.is_some()
+        || rule.arguments.is_some()
+        || rule.repeat.is_some()
+        || !rule.labels.is_empty();
+    if !is_conditional {
         return bad("a rule needs a condition; write tool = \"*\" for every call");
     }
     if rule.repeat == Some(0) {

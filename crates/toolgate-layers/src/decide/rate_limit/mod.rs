@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, Json, Layer, LayerCapabilities, Next, Outcome, RecordKey, SessionId, Status,
+    Band, Call, Json, Layer, LayerCapabilities, Next, Outcome, RecordKey, Refusal, SessionId,
     Timestamp, ToolName, note_keys,
 };
 
@@ -247,7 +247,7 @@ impl RateRejection {
     }
 
     fn into_outcome(self) -> Outcome {
-        Outcome::refused(Status::RateLimited, self.text).with_notes(|notes| {
+        Outcome::refused(Refusal::RateLimited, self.text).with_notes(|notes| {
             notes.insert(note_keys::RATE_LIMIT, &json!({ "retry_at": self.retry_at }));
         })
     }

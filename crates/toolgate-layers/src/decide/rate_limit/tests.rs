@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::*;
 use std::time::Duration;
-use toolgate_core::{CallSeed, Stack};
+use toolgate_core::{CallSeed, Stack, Status};
 use toolgate_testkit::{FakeExecutor, TestClock, echo, echo_under, run_twice};
 
 fn per(per: RateScope, calls: u32) -> RateLimit {

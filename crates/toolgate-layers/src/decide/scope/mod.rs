@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SideEffect,
-    Status,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, Outcome,
+    Refusal, SideEffect,
 };
 
 use crate::{BadOption, Capability, Configurable, Resources, ScopePolicy, ScopeViolation};
@@ -110,9 +110,9 @@ impl Scope {
     fn blocked_outcome(&self, violation: &ScopeViolation) -> Outcome {
         let text = format!("{violation} in the stage {:?}", self.stage);
         match self.on_violation {
-            OnViolation::Reject => Outcome::refused(Status::OutOfScope, text),
+            OnViolation::Reject => Outcome::refused(Refusal::OutOfScope, text),
             OnViolation::Raise => Outcome::error(
-                Status::LayerException,
+                Failure::LayerException,
                 CallError::new(ErrorCategory::Refused, text),
             ),
         }
@@ -222,6 +222,7 @@ pub enum OnViolation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolgate_core::Status;
     use toolgate_core::{Annotations, Arguments, Registry, Schema, ToolSpec, View};
     use toolgate_testkit::{call, echo_under, run_twice, seed, seed_for};
 
@@ -234,7 +235,7 @@ mod tests {
         let registry = Registry::new();
         let spec = ToolSpec::new("tool", "", Schema::any_object()).with_annotations(annotations);
         registry.register_host(spec).expect("registers");
-        View::from_registry(&registry)
+        toolgate_testkit::plain_view(&registry)
     }
 
     #[tokio::test]

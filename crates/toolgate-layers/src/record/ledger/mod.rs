@@ -49,10 +49,10 @@ pub enum LedgerError {
     #[error(transparent)]
     Tampered(#[from] Box<TamperedLedger>),
     /// The store failed.
-    #[error("the ledger could not be read from the store or written to it")]
+    #[error("the ledger could not be read from the store or written to it: {0}")]
     Store(#[from] StoreError),
     /// A file could not be read or written.
-    #[error("the file of the ledger could not be read or written")]
+    #[error("the file of the ledger could not be read or written: {0}")]
     Io(#[from] std::io::Error),
     /// A line of a file is not what the format requires at its position.
     #[error("line {line} of the file: {what}")]

@@ -137,6 +137,7 @@ impl Receipt {
             principal: turn.principal.clone(),
             agent_id: turn.agent_id.clone(),
             agent_name: turn.agent_name.clone(),
+            labels: turn.labels.clone(),
             cost: call_cost(passage, settled),
             audit: Map::new(),
         };
@@ -363,10 +364,11 @@ mod tests {
     use crate::{MemoryReceipts, Receipts, SharedRedactor};
     use serde_json::json;
     use std::{collections::BTreeSet, time::Duration};
+    use toolgate_core::Refusal;
     use toolgate_core::{
         Annotations, AnyLayer, ApprovalAnswer, ApprovalRequest, Arguments, CallSeed, ConsentNote,
         Decision, Next, Outcome, RedactionError, Redactor, Registry, Schema, Stack, Timestamp,
-        ToolSpec, View, around, from_fn, map_call, map_outcome,
+        ToolSpec, around, from_fn, map_call, map_outcome,
     };
     use toolgate_testkit::{
         FakeExecutor, TestClock, call_with, echo, echo_under, env_at, seed, seed_for,
@@ -720,7 +722,7 @@ mod tests {
         priced.cost = Some(0.25);
         let spec = ToolSpec::new("t", "Works.", Schema::any_object()).with_annotations(priced);
         registry.register_host(spec).expect("a new name");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let run = async |below: AnyLayer| {
             let layers = vec![AnyLayer::new(Receipts::to(kept.clone())), below];
             let stack = Stack::over(FakeExecutor::new())
@@ -758,7 +760,7 @@ mod tests {
         assert_eq!(run(noting(json!(-1))).await, Some(0.25));
         assert_eq!(run(AnyLayer::new(cached)).await, None);
         assert_eq!(
-            run(answering(|| Outcome::refused(Status::DryRun, "dry run"))).await,
+            run(answering(|| Outcome::refused(Refusal::DryRun, "dry run"))).await,
             None
         );
         assert_eq!(run(answering(|| Outcome::denied(None))).await, None);

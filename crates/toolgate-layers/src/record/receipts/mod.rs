@@ -17,8 +17,8 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, CallError, ErrorCategory, Layer, LayerCapabilities, Next, Outcome, SettledOutcome,
-    Status, Timestamp, note_keys, run_contained, run_contained_sync,
+    Band, Call, CallError, ErrorCategory, Failure, Layer, LayerCapabilities, Next, Outcome,
+    SettledOutcome, Timestamp, note_keys, run_contained, run_contained_sync,
 };
 
 use crate::{
@@ -174,7 +174,7 @@ impl Receipts {
             ErrorCategory::Internal,
             "the call was not run because it could not be recorded",
         );
-        Outcome::error(Status::ExecutorError, error.with_operator_detail(detail))
+        Outcome::error(Failure::ExecutorError, error.with_operator_detail(detail))
     }
 
     /// Returns the outcome of a call whose receipt is lost. The tool's result is withheld and the
@@ -186,7 +186,7 @@ impl Receipts {
             _ => "the call ran, but its receipt could not be written; the run stops here",
         };
         let error = CallError::new(ErrorCategory::Internal, text).with_operator_detail(detail);
-        let mut outcome = Outcome::error(Status::LayerException, error).with_notes(|notes| {
+        let mut outcome = Outcome::error(Failure::LayerException, error).with_notes(|notes| {
             notes.insert(note_keys::RECEIPT_MISSING, &true);
             notes.insert(note_keys::SETTLED_AS, &settled.status);
         });
@@ -366,6 +366,7 @@ mod tests {
     use crate::receipt_fn;
     use serde_json::json;
     use toolgate_core::{CallSeed, LayerExt, Stack, from_fn};
+    use toolgate_core::{Refusal, Status};
     use toolgate_testkit::{FakeExecutor, call, echo, echo_under, run_twice, seed};
 
     fn failing() -> impl ReceiptSink {
@@ -482,7 +483,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_lost_receipt_of_a_blocked_call_does_not_claim_that_it_ran() {
-        let refusing = from_fn(async |_, _| Outcome::refused(Status::Blocked, "no"));
+        let refusing = from_fn(async |_, _| Outcome::refused(Refusal::Blocked, "no"));
         let stack = Stack::over(echo())
             .layer(Receipts::to(failing()))
             .layer(refusing)

@@ -6,8 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Band, CallId, ConsentNote, Digest, ErrorCategory, ExecutorTag, LayerName, LayerStatus,
-    Principal, Provenance, SessionId, Status, Timestamp, ToolHints, ToolKind, ToolName, TurnId,
+    AgentId, Band, CallId, ConsentNote, Digest, ErrorCategory, ExecutorTag, Labels, LayerName,
+    LayerStatus, Principal, Provenance, SessionId, Status, Timestamp, ToolHints, ToolKind,
+    ToolName, TurnId,
 };
 
 use crate::Commitment;
@@ -150,6 +151,9 @@ pub struct Receipt {
     /// The agent's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<Arc<str>>,
+    /// The labels of the session and the run.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The cost of the call, if known: the charged amount, or else the tool's price if it ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<f64>,

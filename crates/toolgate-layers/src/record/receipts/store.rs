@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use toolgate_core::{
     Call, CallId, InvalidLedgerName, LedgerDraft, LedgerName, RecordKey, SessionId, StoreError,
-    canonical_json,
+    canonical_json, error_chain,
 };
 
 use crate::{Receipt, ReceiptSink, SinkError};
@@ -154,10 +154,7 @@ pub(crate) fn receipt_uri(ledger: &LedgerName, invocation: CallId) -> String {
 
 /// Converts a store error, with its cause, for the operator.
 fn store_failure(error: &StoreError) -> SinkError {
-    let cause = std::error::Error::source(error)
-        .map(|cause| format!(": {cause}"))
-        .unwrap_or_default();
-    SinkError::new(format!("{error}{cause}"))
+    SinkError::new(error_chain(error))
 }
 
 #[cfg(test)]

@@ -93,6 +93,10 @@ impl SpanRecorder {
             .put("toolgate.turn.id", turn.turn.to_string())
             .put("toolgate.generation", call.generation)
             .put("toolgate.attempts", attempts);
+        for (name, value) in turn.labels.iter() {
+            let name = format!("toolgate.label.{name}");
+            span.attributes.put(name, value.to_owned());
+        }
         self.add_content(span, ContentAttributes::ARGUMENTS, call.arguments.as_json());
     }
 
@@ -291,9 +295,10 @@ mod tests {
     use serde_json::json;
     use std::{sync::Mutex, time::Duration};
     use toolgate_core::{
-        Band, CallSeed, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around, from_fn,
-        map_outcome,
+        Band, CallSeed, Labels, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around,
+        from_fn, map_outcome,
     };
+    use toolgate_core::{Failure, Refusal};
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
     };
@@ -337,6 +342,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_span_has_the_labels_of_its_call() {
+        let (telemetry, spans) = catching();
+        let mut seed = seed("read_file", json!({}));
+        let labels = Labels::new([("tenant", "acme"), ("request.id", "r-1")]);
+        Arc::make_mut(&mut seed.turn).labels = labels.expect("valid");
+        echo_under(telemetry).run(Call::new(seed)).await;
+        let span = only(&spans);
+        let text = |name| span.attributes.text(name);
+        assert_eq!(
+            (
+                text("toolgate.label.tenant"),
+                text("toolgate.label.request.id")
+            ),
+            (Some("acme"), Some("r-1"))
+        );
+    }
+
+    #[tokio::test]
     async fn a_span_follows_the_conventions_and_has_no_contents() {
         let (telemetry, spans) = catching();
         echo_under(telemetry)
@@ -377,7 +400,7 @@ mod tests {
         let (telemetry, spans) = catching();
         let refusing = from_fn(async |_, next: Next| {
             next.note_reason("stage two");
-            Outcome::refused(Status::OutOfScope, "no")
+            Outcome::refused(Refusal::OutOfScope, "no")
         });
         let gate = refusing.named("scope").in_band(Band::Decide);
         Stack::over(echo())
@@ -415,7 +438,7 @@ mod tests {
             hands.advance(Duration::from_secs(call.attempt.into()));
             outcome
         });
-        let script = FakeExecutor::new().then(Outcome::refused(Status::ExecutorError, "busy"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::ExecutorError, "busy"));
         let stack = Stack::over(script)
             .layer(telemetry)
             .layer(again())
@@ -454,7 +477,7 @@ mod tests {
     #[tokio::test]
     async fn attempts_without_times_of_their_own_are_marked() {
         let (telemetry, spans) = catching();
-        let script = FakeExecutor::new().then(Outcome::refused(Status::ExecutorError, "busy"));
+        let script = FakeExecutor::new().then(Outcome::failed_with(Failure::ExecutorError, "busy"));
         let stack = Stack::over(script)
             .layer(telemetry)
             .layer(again())

@@ -256,7 +256,7 @@ fn key_values(attributes: &SpanAttributes) -> Vec<KeyValue> {
     };
     attributes
         .iter()
-        .map(|(name, known)| KeyValue::new(name, value(known)))
+        .map(|(name, known)| KeyValue::new(name.clone(), value(known)))
         .collect()
 }
 

@@ -144,7 +144,7 @@ pub struct SpanLink {
 
 /// Names and values, in order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct SpanAttributes(Vec<(&'static str, AttributeValue)>);
+pub struct SpanAttributes(Vec<(Cow<'static, str>, AttributeValue)>);
 
 impl SpanAttributes {
     /// Returns the value with this name.
@@ -164,8 +164,8 @@ impl SpanAttributes {
     }
 
     /// Returns all names and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &AttributeValue)> {
-        self.0.iter().map(|(name, value)| (*name, value))
+    pub fn iter(&self) -> impl Iterator<Item = (&Cow<'static, str>, &AttributeValue)> {
+        self.0.iter().map(|(name, value)| (name, value))
     }
 
     /// Checks whether there are no attributes.
@@ -176,20 +176,21 @@ impl SpanAttributes {
     /// Adds a value.
     pub(crate) fn put(
         &mut self,
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         value: impl Into<AttributeValue>,
     ) -> &mut Self {
-        self.0.push((name, value.into()));
+        self.0.push((name.into(), value.into()));
         self
     }
 
     /// Adds a value if there is one.
     pub(crate) fn put_some(
         &mut self,
-        name: &'static str,
+        name: impl Into<Cow<'static, str>>,
         value: Option<impl Into<AttributeValue>>,
     ) -> &mut Self {
-        self.0.extend(value.map(|value| (name, value.into())));
+        self.0
+            .extend(value.map(|value| (name.into(), value.into())));
         self
     }
 }

@@ -218,7 +218,7 @@ mod tests {
                 ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
             registry.register_host(spec).expect("a new name");
         }
-        View::from_registry(&registry)
+        toolgate_testkit::plain_view(&registry)
     }
 
     fn seed_of(tool: &str, arguments: Value) -> CallSeed {
@@ -320,7 +320,7 @@ mod tests {
             .filter(|status| *status != Status::Ok)
         {
             assert_eq!(
-                changes(seed(), Outcome::refused(status, "no")).await,
+                changes(seed(), SettledOutcome::new(status).into()).await,
                 [],
                 "{status}"
             );

@@ -152,7 +152,7 @@ mod tests {
     use futures::FutureExt;
     use serde_json::json;
     use std::sync::{Arc, Mutex};
-    use toolgate_core::{Annotations, CallSeed, Registry, Schema, Stack, ToolSpec, View, from_fn};
+    use toolgate_core::{Annotations, CallSeed, Registry, Schema, Stack, ToolSpec, from_fn};
     use toolgate_testkit::{FakeExecutor, call, run_twice, seed, seed_for};
 
     /// Records the number of items in each snapshot.
@@ -254,7 +254,7 @@ mod tests {
                 .with_annotations(annotations.clone());
             registry.register_host(spec).expect("a new name");
         }
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(FakeExecutor::new())
             .layer(building(&manager))
             .build()

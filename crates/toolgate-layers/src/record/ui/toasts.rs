@@ -228,7 +228,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{
-        CallError, CallSeed, ErrorCategory, Json, RedactionError, Redactor, Stack,
+        CallError, CallSeed, ErrorCategory, ErrorStatus, Failure, Json, RedactionError, Redactor,
+        Refusal, Stack,
     };
     use toolgate_testkit::{FakeExecutor, call, call_with, run_twice, seed};
 
@@ -251,7 +252,14 @@ mod tests {
     #[tokio::test]
     async fn every_status_has_its_level() {
         for status in Status::ALL {
-            let shown = after(plain(), Outcome::refused(status, "why")).await;
+            let outcome = match ErrorStatus::from_status(status) {
+                Some(failed) => {
+                    let category = ErrorCategory::for_status(status);
+                    Outcome::error(failed, CallError::new(category, "why"))
+                }
+                None => Outcome::ok("why"),
+            };
+            let shown = after(plain(), outcome).await;
             let levels: Vec<_> = shown.iter().map(|toast| toast.level).collect();
             let expected = match status {
                 Status::Ok | Status::DryRun => vec![],
@@ -267,7 +275,7 @@ mod tests {
     async fn a_message_has_the_tool_and_the_text_for_the_model_but_no_argument() {
         let error = CallError::new(ErrorCategory::Internal, "it\nfailed")
             .with_operator_detail("postgres://u:pw@db");
-        let shown = after(plain(), Outcome::error(Status::ExecutorError, error)).await;
+        let shown = after(plain(), Outcome::error(Failure::ExecutorError, error)).await;
         assert_eq!(
             (shown[0].title.as_str(), shown[0].message.as_str()),
             ("deploy", "it failed")
@@ -278,7 +286,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_message_is_truncated_between_characters() {
-        let shown = after(plain(), Outcome::refused(Status::Blocked, "ä".repeat(5000))).await;
+        let shown = after(
+            plain(),
+            Outcome::refused(Refusal::Blocked, "ä".repeat(5000)),
+        )
+        .await;
         assert_eq!(shown[0].message.chars().count(), 200);
         assert!(shown[0].message.ends_with('…'));
     }
@@ -303,7 +315,7 @@ mod tests {
         );
         assert!(after(with(), Outcome::denied(None)).await.is_empty());
         assert_eq!(
-            after(with(), Outcome::refused(Status::Timeout, "late")).await[0].level,
+            after(with(), Outcome::failed_with(Failure::Timeout, "late")).await[0].level,
             ToastLevel::Info
         );
     }
@@ -369,7 +381,7 @@ mod tests {
         }
         let layer = || plain().redactor(SharedRedactor::new(Censor));
         let said = async |text: &str| {
-            after(layer(), Outcome::refused(Status::Blocked, text))
+            after(layer(), Outcome::refused(Refusal::Blocked, text))
                 .await
                 .remove(0)
                 .message

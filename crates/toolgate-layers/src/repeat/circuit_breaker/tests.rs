@@ -5,7 +5,7 @@ use crate::{Retry, testing::*};
 use futures::{FutureExt, poll};
 use serde_json::json;
 use std::{pin::pin, sync::Arc};
-use toolgate_core::{AnyLayer, CallSeed, Stack, ToolError};
+use toolgate_core::{AnyLayer, CallSeed, Refusal, Stack, ToolError};
 use toolgate_testkit::{FakeExecutor, TestClock, run_twice};
 
 fn breaker(failure_threshold: u32) -> CircuitBreaker {
@@ -83,6 +83,7 @@ async fn errors_about_the_call_and_blocked_calls_do_not_open_the_circuit() {
         ErrorCategory::InvalidInput,
         ErrorCategory::NotFound,
         ErrorCategory::Cancelled,
+        ErrorCategory::Internal,
     ] {
         tool = tool.then(Outcome::failed(
             ToolError::new("no").with_category(category),
@@ -90,20 +91,84 @@ async fn errors_about_the_call_and_blocked_calls_do_not_open_the_circuit() {
     }
     tool = tool
         .then(Outcome::denied(None))
-        .then(Outcome::refused(Status::DryRun, "not run"));
+        .then(Outcome::refused(Refusal::DryRun, "not run"));
     let clock = TestClock::new();
     let stack = stack(&tool, 1);
-    for _ in 0..6 {
+    for _ in 0..7 {
         assert!(!is_open(&run(&stack, &clock).await));
     }
 }
 
 #[tokio::test]
-async fn timeouts_panics_and_failing_tools_open_it() {
+async fn ordinary_errors_of_a_tool_neither_open_the_circuit_nor_reset_the_count() {
+    let no_order = || Outcome::failed(ToolError::new("no such order"));
+    let mut tool = FakeExecutor::new();
+    for _ in 0..10 {
+        tool = tool.then(no_order());
+    }
+    let tool = tool
+        .then(busy_outcome())
+        .then(no_order())
+        .then(busy_outcome());
+    let clock = TestClock::new();
+    let stack = stack(&tool, 2);
+    for _ in 0..13 {
+        assert!(!is_open(&run(&stack, &clock).await));
+    }
+    assert!(is_open(&run(&stack, &clock).await), "two failures");
+}
+
+#[tokio::test]
+async fn the_attempts_of_one_call_count_once() {
+    let clock = TestClock::new();
+    let tool = FakeExecutor::new()
+        .then(busy_outcome())
+        .then(busy_outcome())
+        .then(busy_outcome());
+    let at_once = Retry::new(crate::RetryOptions {
+        initial_delay: HumanDuration::from_millis(0),
+        max_delay: HumanDuration::from_millis(0),
+        ..Default::default()
+    });
+    let stack = Stack::over(tool.clone())
+        .layer(at_once.expect("valid"))
+        .layer(breaker(2))
+        .build()
+        .expect("in order");
+    run(&stack, &clock).await;
+    assert_eq!(tool.seen().len(), 3);
+    assert!(run(&stack, &clock).await.is_ok(), "one failure so far");
+}
+
+#[tokio::test]
+async fn a_circuit_per_principal_does_not_affect_others() {
+    let of =
+        |clock: &TestClock, who| Call::new(by_principal(seed_at(clock, "look", json!({})), who));
+    for (per, affected) in [(CircuitScope::Tool, true), (CircuitScope::Principal, false)] {
+        let clock = TestClock::new();
+        let tool = FakeExecutor::new().then(busy_outcome());
+        let options: CircuitBreakerOptions =
+            serde_json::from_value(json!({ "failure_threshold": 1, "per": per })).expect("valid");
+        let stack = Stack::over(tool)
+            .layer(CircuitBreaker::new(options).expect("valid"))
+            .build()
+            .expect("in order");
+        stack.run(of(&clock, "ann")).await;
+        assert!(is_open(&stack.run(of(&clock, "ann")).await));
+        assert_eq!(
+            is_open(&stack.run(of(&clock, "bob")).await),
+            affected,
+            "{per:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn timeouts_panics_and_transient_errors_open_it() {
     for tool in [
-        FakeExecutor::new().then(Outcome::refused(Status::Timeout, "late")),
-        FakeExecutor::new().then(Outcome::refused(Status::OutcomeUnknown, "who knows")),
-        FakeExecutor::new().then(Outcome::failed(ToolError::new("broken"))),
+        FakeExecutor::new().then(Outcome::failed_with(Failure::Timeout, "late")),
+        FakeExecutor::new().then(Outcome::failed_with(Failure::OutcomeUnknown, "who knows")),
+        FakeExecutor::new().then(busy_outcome()),
         FakeExecutor::new().then_panic("boo"),
     ] {
         let clock = TestClock::new();

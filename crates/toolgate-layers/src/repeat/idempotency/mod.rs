@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, CallError, CallId, Digest, ErrorCategory, Json, Layer, LayerCapabilities, Next,
-    NoteFields, Notes, Outcome, SettledOutcome, Status, Timestamp, ToolName, note_keys,
-    run_contained_sync,
+    Band, Call, CallError, CallId, Digest, ErrorCategory, Failure, Json, Layer, LayerCapabilities,
+    Next, NoteFields, Notes, Outcome, Refusal, SettledOutcome, Status, Timestamp, ToolName,
+    note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -361,7 +361,7 @@ impl Layer for Idempotency {
                 let error =
                     CallError::new(ErrorCategory::Panic, "an internal error stopped the call");
                 return Outcome::error(
-                    Status::LayerException,
+                    Failure::LayerException,
                     error.with_operator_detail(format!("key_fn: {report}")),
                 );
             }
@@ -384,7 +384,7 @@ impl Layer for Idempotency {
             None => {
                 next.note_reason("cancelled while an identical call was running");
                 Outcome::refused(
-                    Status::Cancelled,
+                    Refusal::Cancelled,
                     "the call was cancelled while it waited for an identical one",
                 )
             }

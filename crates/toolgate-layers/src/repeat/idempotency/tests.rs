@@ -89,7 +89,7 @@ async fn another_version_of_the_tool_is_not_the_same_tool() {
         .register_host(spec.with_annotations(toolgate_core::Annotations::read_only()))
         .expect("a good spec");
     let admission = toolgate_testkit::seed_for(
-        &toolgate_core::View::from_registry(&registry),
+        &toolgate_testkit::plain_view(&registry),
         "look",
         json!({ "path": "a" }),
     );
@@ -116,9 +116,9 @@ async fn a_result_expires_by_the_clock_of_the_call() {
 async fn only_successes_are_cached() {
     for outcome in [
         Outcome::failed(ToolError::new("no")),
-        Outcome::refused(Status::DryRun, "not run"),
+        Outcome::refused(Refusal::DryRun, "not run"),
         Outcome::denied(None),
-        Outcome::refused(Status::Timeout, "late"),
+        Outcome::failed_with(Failure::Timeout, "late"),
     ] {
         let clock = TestClock::new();
         let tool = FakeExecutor::new().then(outcome);

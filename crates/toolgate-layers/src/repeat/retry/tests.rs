@@ -5,7 +5,7 @@ use crate::testing::{busy_outcome, call_at, seed_at};
 use futures::{FutureExt, poll};
 use proptest::prelude::*;
 use std::{pin::pin, task::Poll};
-use toolgate_core::{CallSeed, ErrorCategory, SettledOutcome, Stack, ToolError};
+use toolgate_core::{CallSeed, ErrorCategory, Failure, SettledOutcome, Stack, ToolError};
 use toolgate_testkit::{FakeExecutor, TestClock, run_twice};
 
 fn steady() -> RetryOptions {
@@ -102,8 +102,8 @@ async fn only_transient_errors_by_type_are_repeated() {
         error(ErrorCategory::InvalidInput),
         error(ErrorCategory::Timeout),
         error(ErrorCategory::Refused),
-        Outcome::refused(Status::RateLimited, "slow down"),
-        Outcome::refused(Status::OutcomeUnknown, "who knows"),
+        Outcome::refused(Refusal::RateLimited, "slow down"),
+        Outcome::failed_with(Failure::OutcomeUnknown, "who knows"),
     ] {
         let clock = TestClock::new();
         let tool = FakeExecutor::new().then(outcome.clone());

@@ -353,7 +353,7 @@ mod tests {
     use std::ops::Range;
     use toolgate_core::{
         Annotations, CallEnv, CallSeed, Digest, Json, MemoryStore, Registry, Schema, Stack,
-        StoreError, StoreHandle, ToolError, ToolOutput, ToolSpec, View,
+        StoreError, StoreHandle, ToolError, ToolOutput, ToolSpec,
     };
     use toolgate_testkit::{
         FakeExecutor, FaultyStore, StoreFault, call, run_twice, seed, seed_for,
@@ -581,7 +581,7 @@ mod tests {
                 ToolSpec::new(name, "Works.", Schema::any_object()).with_annotations(annotations);
             registry.register_host(spec).expect("a new name");
         }
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let run = async |tool: &str, paths: Vec<String>| {
             let watcher = FileWatcher::new();
             let files: Vec<_> = paths

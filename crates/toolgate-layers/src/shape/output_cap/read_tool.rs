@@ -193,7 +193,7 @@ mod tests {
         registry
             .register(ReadOutput::default())
             .expect("a new name");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(registry).build().expect("no layers");
         let seed = seed_for(&view, "read_output", json!({}));
         let bytes = bytes::Bytes::copy_from_slice(text.as_bytes());
@@ -271,7 +271,7 @@ mod tests {
         );
         registry.register(tool).expect("a new name");
         let layer = OutputCap::configure(cap.clone(), &Resources::new()).expect("valid options");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(registry)
             .layer(layer)
             .build()

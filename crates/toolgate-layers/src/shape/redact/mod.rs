@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
     Arguments, Band, Call, CallError, Json, Layer, LayerCapabilities, Next, Notes, Outcome,
-    RedactionError, Redactor, SettledOutcome, Status, ToolName, run_contained_sync,
+    RedactionError, Redactor, Refusal, SettledOutcome, Status, ToolName, run_contained_sync,
 };
 
 use crate::{
@@ -296,7 +296,7 @@ impl Layer for Redact {
         let Ok(call) = call else {
             next.note_reason("redaction of the arguments failed");
             return Outcome::refused(
-                Status::Redacted,
+                Refusal::Redacted,
                 "the call was not run because its arguments could not be redacted",
             );
         };
@@ -379,7 +379,7 @@ impl RedactOptions {
 
 /// The redactor that all layers of a stack share.
 #[derive(Clone)]
-struct StackRedactor {
+pub(crate) struct StackRedactor {
     /// The program's own part of it.
     program: Option<SharedRedactor>,
     /// The rules of the layers of the stack.

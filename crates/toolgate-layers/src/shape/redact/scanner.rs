@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     collections::BTreeSet,
     fmt,
+    ops::Range,
     sync::{Arc, LazyLock, OnceLock},
 };
 
@@ -83,6 +84,20 @@ impl AnchorIndex {
                 };
                 (looks == MAX_FALSE_STARTS || patterns.iter().any(begins)).then_some(at)
             })
+    }
+
+    /// Returns the position at which the end of the text may be the beginning of a known value.
+    fn begun_known_value(&self, text: &str) -> Option<usize> {
+        let longest = self.known.iter().map(String::len).max()?;
+        let first = text.ceil_char_boundary(text.len().saturating_sub(longest));
+        let begins = |rest: &[u8]| {
+            let same = |known: &String| {
+                let beginning = known.as_bytes().get(..rest.len());
+                beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(rest))
+            };
+            self.known.iter().any(same)
+        };
+        (first..text.len()).find(|at| text.is_char_boundary(*at) && begins(&text.as_bytes()[*at..]))
     }
 
     fn pattern_text(&self, number: usize) -> &str {
@@ -460,6 +475,53 @@ impl Redactor for SecretScanner {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         Ok(self.redact_str(text).into_owned())
     }
+
+    fn safe_prefix(&self, text: &str) -> usize {
+        // No shape or anchor contains white space, and what a detector looks at before its anchor
+        // is a part of the same word.
+        let mut safe = end_of_last_space(text);
+        safe = safe.min(self.0.anchors.begun_known_value(text).unwrap_or(safe));
+        // From the last to the first: what is held back may begin inside an earlier secret.
+        for span in self.undecided_spans(text).into_iter().rev() {
+            if span.start < safe && safe < span.end {
+                safe = span.start;
+            }
+        }
+        safe
+    }
+}
+
+impl SecretScanner {
+    /// Returns the parts of a text, in order, that have to be redacted as a whole: from the word of
+    /// an anchor to the end of its secret, or to the end of everything if more text may change it.
+    fn undecided_spans(&self, text: &str) -> Vec<Range<usize>> {
+        // A detector reads the next characters, too, to see whether a value ends there.
+        const SEEN_AFTER: usize = 4;
+        let known = self.0.anchors.known.len();
+        let span = |found: Match| {
+            let anchor = found.range();
+            let start = end_of_last_space(&text[..anchor.start]);
+            let Some(bundled) = found.pattern().as_usize().checked_sub(known) else {
+                return anchor;
+            };
+            let detector = &BUNDLED_DETECTORS[bundled];
+            let decided = detector.is_decided(text, anchor.clone());
+            let secret = detector.find_secret(text, anchor.clone());
+            let end = secret.map_or(anchor.end, |secret| secret.end.max(anchor.end));
+            if decided && end + SEEN_AFTER <= text.len() {
+                start..end
+            } else {
+                start..usize::MAX
+            }
+        };
+        self.0.anchors.find_iter(text).map(span).collect()
+    }
+}
+
+/// Returns the position after the last white space; 0 if there is none.
+fn end_of_last_space(text: &str) -> usize {
+    let space = text.bytes().rposition(|byte| byte.is_ascii_whitespace());
+    space.map_or(0, |at| at + 1)
 }
 
 impl fmt::Debug for SecretScanner {

@@ -1,7 +1,7 @@
 //! Anthropic's messages.
 
 mod decode;
-mod request;
+pub(super) mod request;
 mod schema;
 
 use futures::stream::BoxStream;

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// The rule for names of tools.
-pub(super) const NAMES: NameRule = NameRule { longest: 128 };
+pub(crate) const NAMES: NameRule = NameRule { longest: 128 };
 
 /// The default limit on output tokens: what every current model supports.
 const DEFAULT_MAX_TOKENS: u32 = 32_000;
@@ -72,16 +72,20 @@ fn with_cache_marker(mut block: Value, marker: Option<&Value>) -> Value {
 
 fn encode_tools(view: &View, marker: Option<&Value>) -> Bytes {
     let last = view.len().saturating_sub(1);
-    let tool = |(at, spec): (usize, &ToolSpec)| {
-        let told = json!({
+    let tools = list_tools(view).into_iter().enumerate();
+    // A marker covers everything before it, and the API accepts only a few of them.
+    encode_items(tools.map(|(at, told)| with_cache_marker(told, marker.filter(|_| at == last))))
+}
+
+pub(crate) fn list_tools(view: &View) -> Vec<Value> {
+    let tool = |spec: &ToolSpec| {
+        json!({
             "name": NAMES.to_wire(spec.name.as_str()),
             "description": spec.description,
             "input_schema": input_schema(spec),
-        });
-        // A marker covers everything before it, and the API accepts only a few of them.
-        with_cache_marker(told, marker.filter(|_| at == last))
+        })
     };
-    encode_items(view.specs().enumerate().map(tool))
+    view.specs().map(tool).collect()
 }
 
 /// Returns the schema of a tool. The API requires its root to be declared as an object.

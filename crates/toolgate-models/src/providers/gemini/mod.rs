@@ -1,7 +1,7 @@
 //! Google's Gemini.
 
 mod decode;
-mod request;
+pub(super) mod request;
 
 use futures::stream::BoxStream;
 use toolgate_core::{Delta, Model, ModelError, ModelName, ModelRequest};

@@ -133,7 +133,7 @@ pub(super) fn to_wire_name(name: &str) -> Cow<'_, str> {
 }
 
 /// Returns the tool of the view that has this wire name, or else the wire name itself.
-pub(super) fn from_wire_name(view: &View, wire: &str) -> String {
+pub(crate) fn from_wire_name(view: &View, wire: &str) -> String {
     if view.get(wire).is_some() {
         return wire.to_owned();
     }
@@ -145,6 +145,12 @@ pub(super) fn from_wire_name(view: &View, wire: &str) -> String {
 }
 
 fn encode_tools(view: &View) -> Bytes {
+    serde_json::to_vec(&list_tools(view))
+        .expect("values are JSON")
+        .into()
+}
+
+pub(crate) fn list_tools(view: &View) -> Vec<Value> {
     let tool = |spec: &ToolSpec| {
         json!({
             "name": to_wire_name(spec.name.as_str()),
@@ -153,9 +159,7 @@ fn encode_tools(view: &View) -> Bytes {
         })
     };
     let declarations: Vec<Value> = view.specs().map(tool).collect();
-    json!([{ "functionDeclarations": declarations }])
-        .to_string()
-        .into()
+    vec![json!({ "functionDeclarations": declarations })]
 }
 
 fn tool_config(choice: &ToolChoice) -> Option<Value> {

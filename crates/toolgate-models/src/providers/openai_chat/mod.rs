@@ -1,7 +1,7 @@
 //! OpenAI's chat completions: the wire format that most servers speak.
 
 mod decode;
-mod request;
+pub(super) mod request;
 
 use futures::stream::BoxStream;
 use toolgate_core::{Delta, Model, ModelError, ModelName, ModelRequest};

@@ -57,15 +57,19 @@ pub(super) fn encode_request(model: &OpenAiChat, request: &ModelRequest) -> Body
 }
 
 fn encode_tools(view: &View) -> Bytes {
+    serde_json::to_vec(&list_tools(view))
+        .expect("values are JSON")
+        .into()
+}
+
+pub(crate) fn list_tools(view: &View) -> Vec<Value> {
     let tools = view.specs().map(|spec| {
         let name = NAMES.to_wire(spec.name.as_str());
         let function =
             json!({ "name": name, "description": spec.description, "parameters": openai_shared::parameters_schema(&spec.input) });
         json!({ "type": "function", "function": function })
     });
-    serde_json::to_vec(&tools.collect::<Vec<_>>())
-        .expect("values are JSON")
-        .into()
+    tools.collect()
 }
 
 fn tool_choice(choice: &ToolChoice) -> Option<Value> {

@@ -2,7 +2,7 @@
 
 mod decode;
 mod items;
-mod request;
+pub(super) mod request;
 
 use futures::stream::BoxStream;
 use toolgate_core::{Delta, Model, ModelError, ModelName, ModelRequest};

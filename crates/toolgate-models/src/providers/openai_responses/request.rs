@@ -53,6 +53,12 @@ pub(super) fn encode_request(model: &OpenAiResponses, request: &ModelRequest) ->
 }
 
 fn encode_tools(view: &View) -> Bytes {
+    serde_json::to_vec(&list_tools(view))
+        .expect("values are JSON")
+        .into()
+}
+
+pub(crate) fn list_tools(view: &View) -> Vec<Value> {
     let tools = view.specs().map(|spec| {
         let name = NAMES.to_wire(spec.name.as_str());
         // By default, OpenAI would enforce schemas that were not written for strict mode, and
@@ -62,9 +68,7 @@ fn encode_tools(view: &View) -> Bytes {
             "parameters": openai_shared::parameters_schema(&spec.input), "strict": false,
         })
     });
-    serde_json::to_vec(&tools.collect::<Vec<_>>())
-        .expect("values are JSON")
-        .into()
+    tools.collect()
 }
 
 fn tool_choice(choice: &ToolChoice) -> Option<Value> {

@@ -15,7 +15,7 @@ fn reply(model: &ScriptedModel) -> Result<Reply, ModelError> {
 const TOML: &str = r#"
     model = "scripted:captain"
     [[reply]]
-    error = { kind = "overloaded", detail = "busy", status = 529, retry_after_ms = 500 }
+    error = { kind = "overloaded", detail = "busy", status = 529, retry_after = "500ms" }
     [[reply]]
     reasoning = "hm"
     text = "I look."
@@ -26,7 +26,7 @@ const TOML: &str = r#"
 const JSON: &str = r#"{
     "model": "scripted:captain",
     "reply": [
-        { "error": { "kind": "overloaded", "detail": "busy", "status": 529, "retry_after_ms": 500 } },
+        { "error": { "kind": "overloaded", "detail": "busy", "status": 529, "retry_after": "500ms" } },
         {
             "reasoning": "hm", "text": "I look.",
             "calls": [
@@ -202,7 +202,7 @@ fn a_file_is_read_by_its_name_and_a_missing_one_is_named() {
     assert!(
         error
             .to_string()
-            .ends_with("none.toml: the scenario cannot be read"),
+            .contains("none.toml: the scenario cannot be read: "),
         "{error}"
     );
 }

@@ -26,7 +26,7 @@ pub(crate) fn tools() -> View {
             .register_host(ToolSpec::new(name, "Reads or writes a file.", schema))
             .expect("free");
     }
-    View::from_registry(&registry)
+    toolgate_testkit::plain_view(&registry)
 }
 
 /// Continues a conversation after a reply: its calls are answered, the first with an image and a

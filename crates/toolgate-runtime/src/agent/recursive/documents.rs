@@ -40,7 +40,7 @@ pub enum DocumentError {
     #[error("there are two documents named {0}")]
     DuplicateName(String),
     /// The file could not be read; `source()` has the cause.
-    #[error("{path} could not be read")]
+    #[error("{path} could not be read: {source}")]
     Io {
         /// The file.
         path: PathBuf,

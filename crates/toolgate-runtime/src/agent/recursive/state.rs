@@ -30,7 +30,7 @@ pub struct RecursiveLimits {
 impl Default for RecursiveLimits {
     fn default() -> Self {
         Self {
-            iterations: crate::SessionBuilder::MAX_ITERATIONS,
+            iterations: crate::session::builder::DEFAULT_MAX_ITERATIONS,
             tokens: 1_000_000,
             time: Duration::from_secs(30 * 60),
         }

@@ -57,7 +57,7 @@ pub enum SkillError {
         why: String,
     },
     /// A folder or file could not be read; `source()` has the cause.
-    #[error("{path} could not be read")]
+    #[error("{path} could not be read: {source}")]
     Io {
         /// The file or folder.
         path: PathBuf,

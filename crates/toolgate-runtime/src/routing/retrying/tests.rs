@@ -54,7 +54,7 @@ fn retrying(
     };
     let patience = RetryPolicy {
         attempts,
-        max_wait_ms: 20_000,
+        max_wait: HumanDuration::from_secs(20),
     };
     (
         RetryingModel::new(fake, patience, Arc::new(clock.clone())),

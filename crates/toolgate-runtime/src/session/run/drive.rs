@@ -5,17 +5,20 @@ use std::{pin::pin, sync::Arc};
 
 use futures::{StreamExt, future::join_all};
 use toolgate_core::{
-    Delta, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, RoutedModel, RunEnd,
-    SessionEvent, Status, Suspension, TurnId, TurnInfo, run_contained, run_contained_sync,
+    AnyLayer, Delta, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, RoutedModel,
+    RunEnd, SessionEvent, Status, Suspension, TurnId, TurnInfo, run_contained, run_contained_sync,
 };
 
 use crate::{
-    PendingCall, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
-    agent::DelegationState,
+    PendingCall, RunError, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
+    agent::{DelegatingRun, DelegationState},
     journal::PendingEvent,
     session::{
         conversation::ConversationState,
-        run::steps::{RunStep, SessionRun},
+        run::{
+            live_pieces::LivePieces,
+            steps::{RunStep, SessionRun},
+        },
     },
 };
 
@@ -68,8 +71,8 @@ impl SessionRun {
         Ok(heard)
     }
 
-    /// Cancels the calls that an earlier run left pending, and adds their outcomes to the
-    /// conversation.
+    /// Cancels the calls that an earlier run left open, and adds their outcomes to the
+    /// conversation. Nothing runs.
     pub(crate) async fn cancel_open_turn(&mut self) -> Result<(), SessionError> {
         let ConversationState::Open(turn) = self.conversation.state() else {
             return Ok(());
@@ -90,15 +93,77 @@ impl SessionRun {
         Ok(())
     }
 
+    /// Runs what the last run left open as far as it gets, and adds the results to the conversation.
+    /// Returns a report if calls are still pending.
+    pub(crate) async fn settle_open_turn(&mut self) -> Result<Option<RunReport>, SessionError> {
+        let ConversationState::Open(turn) = self.conversation.state() else {
+            return Ok(None);
+        };
+        let run = match self.load_turn(turn).await? {
+            Ok(run) => run,
+            Err(error) => return self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
+        };
+        let (report, waiting) = self.drive_with_agents(run).await?;
+        if report.end == TurnEnd::Suspended {
+            return self.end_suspended(&report, waiting).await.map(Some);
+        }
+        self.cancel_delegated(&report).await?;
+        // Strategies are not asked: the run that they worked for ends here.
+        self.add_results(&report, false, Vec::new());
+        Ok(None)
+    }
+
+    /// Runs what is approved or has its result, asks for nothing, and cancels what is still pending.
+    pub(crate) async fn abandon_open_turn(&mut self) -> Result<(), SessionError> {
+        let ConversationState::Open(turn) = self.conversation.state() else {
+            return Ok(());
+        };
+        if let Ok(run) = self.load_turn(turn).await? {
+            let report = self.drive_turn(run.without_approver(), false).await?;
+            if report.end == TurnEnd::Suspended {
+                self.abandon_delegated(&report).await?;
+            }
+        }
+        self.cancel_open_turn().await
+    }
+
+    /// Lets agents that work on pending calls run what is approved, and cancels the rest.
+    async fn abandon_delegated(&self, report: &TurnReport) -> Result<(), SessionError> {
+        let waiting = report
+            .results
+            .iter()
+            .filter(|result| result.waits_for == Some(Suspension::Result));
+        let layers = self.tools.added_layers();
+        let by = self.delegating_run(&layers);
+        for result in waiting {
+            if let Some(agent) = self.shared.find_agent(&result.tool) {
+                Box::pin(agent.abandon_call(by, result)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns this run as the one that delegates to agents, with the layers that cover them.
+    fn delegating_run<'a>(&'a self, layers: &'a [AnyLayer]) -> DelegatingRun<'a> {
+        DelegatingRun {
+            session: &self.shared,
+            run: self.conversation.run,
+            labels: &self.labels,
+            layers,
+        }
+    }
+
     /// Cancels the sessions of agents whose calls were cancelled.
     pub(crate) async fn cancel_delegated(&self, report: &TurnReport) -> Result<(), SessionError> {
         let cancelled = report
             .results
             .iter()
             .filter(|result| result.status() == Some(Status::Cancelled));
+        let layers = self.tools.added_layers();
+        let by = self.delegating_run(&layers);
         for result in cancelled {
             if let Some(agent) = self.shared.find_agent(&result.tool) {
-                Box::pin(agent.cancel_call(&self.shared, result, self.conversation.run)).await?;
+                Box::pin(agent.cancel_call(by, result)).await?;
             }
         }
         Ok(())
@@ -151,6 +216,7 @@ impl SessionRun {
         let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
         let request = &self.conversation.request;
         let mut pieces = run_contained_sync(|| model.reply(request)).map_err(panicked)?;
+        let mut live = LivePieces::new(&self.shared.dispatcher, info);
         let mut chosen = None;
         for number in 1_u64.. {
             if number % PIECES_PER_YIELD == 0 {
@@ -165,7 +231,6 @@ impl SessionRun {
                     ));
                 }
                 Some(Err(error)) => return Err(error),
-                Some(Ok(Delta::Done(reply))) => return Ok((*reply, chosen)),
                 Some(Ok(delta)) => {
                     if let Delta::Routed(routed) = &delta {
                         let event = SessionEvent::ModelRouted(routed.clone());
@@ -176,7 +241,10 @@ impl SessionRun {
                         );
                         chosen = Some(routed.clone());
                     }
-                    self.shared.dispatcher.bus().publish_piece(info, &delta);
+                    live.publish(&delta);
+                    if let Delta::Done(reply) = delta {
+                        return Ok((*reply, chosen));
+                    }
                 }
             }
         }
@@ -198,22 +266,39 @@ impl SessionRun {
 
     /// Resumes a turn that was left open.
     async fn resume_turn(&mut self, turn: TurnId) -> Result<Option<RunReport>, SessionError> {
-        match self.rebuild_view().await {
-            Ok(view) => {
-                let run = self
-                    .shared
-                    .dispatcher
-                    .resume_with_stack(turn, view, self.stack())
-                    .await?;
-                self.last = Some(run.info().clone());
-                self.work_on_turn(run).await
-            }
+        match self.load_turn(turn).await? {
+            Ok(run) => self.work_on_turn(run).await,
             Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
         }
     }
 
-    /// Drives a turn, and the agents that it delegates to, as far as they get.
+    /// Loads a turn that was left open, with the view and the stack of its iteration.
+    async fn load_turn(&mut self, turn: TurnId) -> Result<Result<TurnRun, RunError>, SessionError> {
+        let view = match self.rebuild_view().await {
+            Ok(view) => view,
+            Err(error) => return Ok(Err(error)),
+        };
+        let run = self
+            .shared
+            .dispatcher
+            .resume_with_stack(turn, view, self.stack())
+            .await?;
+        self.last = Some(run.info().clone());
+        Ok(Ok(run))
+    }
+
+    /// Drives a turn, and the agents that it delegates to, and adds its results.
     async fn work_on_turn(&mut self, run: TurnRun) -> Result<Option<RunReport>, SessionError> {
+        let (report, waiting) = self.drive_with_agents(run).await?;
+        self.handle_turn_report(report, waiting).await
+    }
+
+    /// Drives a turn, and the agents that it delegates to, as far as they get. Also returns the
+    /// pending calls of agents.
+    async fn drive_with_agents(
+        &mut self,
+        run: TurnRun,
+    ) -> Result<(TurnReport, Vec<PendingCall>), SessionError> {
         // The turn first runs until it suspends, so that agents learn of their calls; then
         // everything is awaited together.
         let waits = self.shared.limits.waits;
@@ -238,7 +323,7 @@ impl SessionRun {
                 .drive_turn(again, waits && !delegated.delivered)
                 .await?;
         }
-        self.handle_turn_report(report, waiting).await
+        Ok((report, waiting))
     }
 
     /// Ends the run if the turn is suspended; otherwise adds its results.
@@ -248,12 +333,8 @@ impl SessionRun {
         waiting: Vec<PendingCall>,
     ) -> Result<Option<RunReport>, SessionError> {
         if report.end == TurnEnd::Suspended {
-            let mut ended = self.end_run(RunEnd::Suspended, None).await?;
-            ended.pending = self
-                .pending_calls(&report)
-                .into_iter()
-                .chain(waiting)
-                .collect();
+            let mut ended = self.end_suspended(&report, waiting).await?;
+            ended.settled = report.settled_calls();
             return Ok(Some(ended));
         }
         self.cancel_delegated(&report).await?;
@@ -261,6 +342,21 @@ impl SessionRun {
             Err(error) => self.end_run(RunEnd::Failed, Some(error)).await.map(Some),
             Ok(()) => Ok(None),
         }
+    }
+
+    /// Ends the run as suspended, with its pending calls and those of agents.
+    async fn end_suspended(
+        &mut self,
+        report: &TurnReport,
+        waiting: Vec<PendingCall>,
+    ) -> Result<RunReport, SessionError> {
+        let mut ended = self.end_run(RunEnd::Suspended, None).await?;
+        ended.pending = self
+            .pending_calls(report)
+            .into_iter()
+            .chain(waiting)
+            .collect();
+        Ok(ended)
     }
 
     /// Drives a turn and accepts messages meanwhile.
@@ -303,12 +399,18 @@ impl SessionRun {
             .iter()
             .filter(|result| result.waits_for == Some(Suspension::Result));
         let shared = self.shared.clone();
-        let run = self.conversation.run;
+        let layers = self.tools.added_layers();
+        let labels = self.labels.clone();
+        let by = DelegatingRun {
+            session: &shared,
+            run: self.conversation.run,
+            labels: &labels,
+            layers: &layers,
+        };
         let work = theirs.filter_map(|result| {
             let agent = shared.find_agent(&result.tool)?;
-            let shared = &shared;
             let cancel = self.cancel.clone();
-            Some(async move { (result.id, agent.work_on(shared, result, run, cancel).await) })
+            Some(async move { (result.id, agent.work_on(by, result, cancel).await) })
         });
         let mut work = pin!(join_all(work));
         let worked = loop {

@@ -3,9 +3,11 @@
 
 use std::{fmt, sync::Arc};
 
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    ApprovalRequestRef, Arguments, CallId, Decision, Message, ModelError, ModelName, ModelRequest,
-    Outcome, Reply, RunEnd, Suspension, ToolName,
+    ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, IdempotencyKey, Message,
+    ModelError, ModelName, ModelRequest, Outcome, ReconciledAttempt, Reply, RunEnd, Suspension,
+    ToolName,
 };
 
 use crate::{
@@ -32,6 +34,9 @@ pub struct HostedRun {
     last: Option<TurnReport>,
     /// The pending calls of agents.
     waiting: Vec<PendingCall>,
+    /// The attempts that were handed out before the run was resumed. No result was delivered, and
+    /// only the host that had them knows whether it ran the tool.
+    unreported: Vec<(CallId, u32)>,
 }
 
 /// The next step of the host.
@@ -50,24 +55,42 @@ pub enum HostStep {
 /// The host's action for one call that the model asked for.
 #[derive(Debug, Clone)]
 pub enum HostAction {
-    /// The host may run it now, with these arguments, and delivers the result.
-    Run {
-        /// The call's id.
-        call: CallId,
-        /// The label under which the provider gets the result.
-        call_id: Arc<str>,
-        /// The tool's name.
-        tool: ToolName,
-        /// The arguments; they may not be what the model wrote.
-        arguments: Arguments,
-    },
+    /// The host may run it now, and delivers the result.
+    Run(HostCall),
+    /// The host was handed the call before the run was resumed, and delivered no result. It may
+    /// have run the tool, and a repeat is not harmless. The host delivers the result if it knows
+    /// it; otherwise [`HostedRun::reconcile`] says what is known.
+    Reconcile(HostCall),
     /// An agent works on it and is suspended itself. The report of a suspended run lists what it
     /// waits for.
     Delegated(CallId),
     /// An approver has to decide first.
-    Ask(Box<toolgate_core::ApprovalRequest>),
+    Ask {
+        /// The label under which the provider gets the result.
+        call_id: Arc<str>,
+        /// The approval request.
+        request: Box<ApprovalRequest>,
+    },
     /// It is settled: rejected, or run by Toolgate.
     Settled(Box<CallResult>),
+}
+
+/// A call that the host runs.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HostCall {
+    /// The call's id.
+    pub call: CallId,
+    /// The label under which the provider gets the result.
+    pub call_id: Arc<str>,
+    /// The tool's name.
+    pub tool: ToolName,
+    /// The arguments; they may not be what the model wrote.
+    pub arguments: Arguments,
+    /// The key by which an external system can recognise a repeat of this call.
+    pub idempotency_key: IdempotencyKey,
+    /// True if the call was handed out before the run was resumed: the tool may have run.
+    pub may_have_run: bool,
 }
 
 impl Session {
@@ -90,11 +113,15 @@ impl Session {
 
     /// Resumes a run that a host left open, in this process or another.
     ///
+    /// A call that the host was handed and delivered no result for comes back as
+    /// [`HostAction::Reconcile`], or as [`HostAction::Run`] if a repeat is harmless.
+    ///
     /// # Errors
     ///
     /// Fails as [`Session::resume_with`] does.
     pub async fn resume_hosted(&self, options: RunOptions) -> Result<HostedRun, SessionError> {
-        let mut hosted = HostedRun::new(self.0.enter_run(options).await?);
+        let cancel = CancellationToken::new();
+        let mut hosted = HostedRun::new(self.0.resume_run(options, cancel).await?);
         if let RunStep::Settle(turn) = hosted.run.next_step() {
             let view = match hosted.run.rebuild_view().await {
                 Ok(view) => view,
@@ -108,6 +135,7 @@ impl Session {
                 .resume_with_stack(turn, view, stack)
                 .await?;
             hosted.run.last = Some(turn.info().clone());
+            hosted.unreported = turn.external_attempts();
             hosted.turn = Some(turn);
             hosted.advance_turn().await?;
         }
@@ -122,6 +150,7 @@ impl HostedRun {
             turn: None,
             last: None,
             waiting: Vec::new(),
+            unreported: Vec::new(),
         }
     }
 
@@ -216,6 +245,35 @@ impl HostedRun {
         self.advance_turn().await
     }
 
+    /// Says what is known about a call of [`HostAction::Reconcile`], and returns the actions for all
+    /// calls. A call that did not happen is to be run; a call of which nothing is known settles as
+    /// `outcome_unknown`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the call is not to be reconciled, or if the answer could not be recorded.
+    pub async fn reconcile(
+        &mut self,
+        call: CallId,
+        found: ReconciledAttempt,
+    ) -> Result<Vec<HostAction>, SessionError> {
+        let actions = self.call_actions();
+        let is_asked = actions
+            .iter()
+            .any(|action| matches!(action, HostAction::Reconcile(asked) if asked.call == call));
+        if !is_asked {
+            return Err(SessionError::OutOfOrder("the call is not to be reconciled"));
+        }
+        match found {
+            ReconciledAttempt::Happened(output) => {
+                return self.deliver_result(call, Outcome::ok(output)).await;
+            }
+            ReconciledAttempt::DidNotHappen => self.unreported.retain(|(left, _)| *left != call),
+            ReconciledAttempt::Unknown => self.open_turn()?.settle_unknown(call).await?,
+        }
+        self.advance_turn().await
+    }
+
     /// Delivers a decision, and returns the actions for all calls.
     ///
     /// # Errors
@@ -273,8 +331,10 @@ impl HostedRun {
             .map(|report| self.run.pending_calls(report))
             .unwrap_or_default();
         pending.append(&mut self.waiting);
+        let turn = self.last.take();
         let mut report = self.run.end_run(RunEnd::Suspended, None).await?;
         report.pending = pending;
+        report.settled = turn.map(|turn| turn.settled_calls()).unwrap_or_default();
         Ok(report)
     }
 
@@ -343,23 +403,39 @@ impl HostedRun {
 
     fn action_for(&self, result: &CallResult) -> HostAction {
         match (&result.waits_for, &result.arguments) {
-            (Some(Suspension::Decision(request)), _) => HostAction::Ask(Box::new(request.clone())),
+            (Some(Suspension::Decision(request)), _) => HostAction::Ask {
+                call_id: result.call_id.clone(),
+                request: Box::new(request.clone()),
+            },
             (Some(Suspension::Result), _) if self.run.shared.find_agent(&result.tool).is_some() => {
                 HostAction::Delegated(result.id)
             }
-            (Some(Suspension::Result), Some(arguments)) => {
-                let call = result.id;
-                let call_id = result.call_id.clone();
-                let tool = result.tool.clone();
-                HostAction::Run {
-                    call,
-                    call_id,
-                    tool,
-                    arguments: arguments.clone(),
-                }
-            }
+            (Some(Suspension::Result), Some(arguments)) => self.run_action(result, arguments),
             _ => HostAction::Settled(Box::new(result.clone())),
         }
+    }
+
+    fn run_action(&self, result: &CallResult, arguments: &Arguments) -> HostAction {
+        let may_have_run = self.unreported.contains(&(result.id, result.attempts));
+        let host_call = HostCall {
+            call: result.id,
+            call_id: result.call_id.clone(),
+            tool: result.tool.clone(),
+            arguments: arguments.clone(),
+            idempotency_key: IdempotencyKey::for_call(result.id),
+            may_have_run,
+        };
+        if may_have_run && !self.may_repeat(&result.tool) {
+            HostAction::Reconcile(host_call)
+        } else {
+            HostAction::Run(host_call)
+        }
+    }
+
+    /// Checks whether running a tool again is harmless. A tool that is gone may have done anything.
+    fn may_repeat(&self, tool: &ToolName) -> bool {
+        let shown = self.run.tools.all_tools().get(tool.as_str());
+        shown.is_some_and(|shown| shown.entry.spec.annotations.may_repeat())
     }
 }
 

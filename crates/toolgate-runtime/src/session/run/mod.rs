@@ -4,6 +4,7 @@ pub(crate) mod armed;
 mod drive;
 pub(crate) mod host_model;
 pub(crate) mod hosted;
+mod live_pieces;
 mod request;
 pub(crate) mod steps;
 mod strategies;

@@ -86,7 +86,7 @@ impl SessionRun {
             choice => choice.clone(),
         };
         request.parallel_calls = asked.parallel_calls;
-        request.output = options.output.clone().or_else(|| asked.output.clone());
+        request.output = shared.output_format(options);
         request.max_tokens = asked.max_tokens;
         request.temperature = asked.temperature;
         request.effort = asked.effort;

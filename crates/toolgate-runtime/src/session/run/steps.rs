@@ -9,9 +9,9 @@ use std::sync::Arc;
 use tokio::sync::{OwnedMutexGuard, mpsc};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Cost, FinishReason, Message, MessagePart, MessageRecord, ModelError, PartContent, ProviderCall,
-    RecordKey, Reply, Role, RunEnd, SessionEvent, Stack, Status, StoreRecord, ToolAnswer,
-    ToolRequest, TurnId, TurnInfo,
+    Cost, FinishReason, Labels, Message, MessagePart, MessageRecord, ModelError, PartContent,
+    ProviderCall, RecordKey, Reply, Role, RunEnd, SessionEvent, Stack, Status, StoreRecord,
+    ToolAnswer, ToolRequest, TurnId, TurnInfo, error_chain,
 };
 
 use crate::{
@@ -35,6 +35,8 @@ pub(crate) struct SessionRun {
     pub(crate) steering: mpsc::UnboundedReceiver<SteeringMessage>,
     /// The tools and layers of the run, with what strategies add.
     pub(crate) tools: RunTools,
+    /// The labels of the session and the run.
+    pub(crate) labels: Labels,
     /// The identity of the next turn.
     pub(super) ahead: Option<Arc<TurnInfo>>,
     /// The turn that the model was asked for.
@@ -56,6 +58,8 @@ pub(crate) struct SessionRun {
     /// The results that the model reads next. They are written together with the next event,
     /// because they can be rebuilt from the outcomes, which are durable.
     pub(super) unwritten: Vec<(RecordKey, StoreRecord)>,
+    /// The model that the run began with, if the session has another one now.
+    pub(crate) began_with: Option<String>,
 }
 
 /// The next step of a run.
@@ -81,12 +85,13 @@ impl SessionRun {
         conversation: OwnedMutexGuard<Conversation>,
         options: RunOptions,
         tools: RunTools,
+        labels: Labels,
         cancel: CancellationToken,
         steering: mpsc::UnboundedReceiver<SteeringMessage>,
     ) -> Self {
         let mut conversation = conversation;
         conversation.torn = true;
-        conversation.request.output = options.output.clone().or_else(|| shared.ask.output.clone());
+        conversation.request.output = shared.output_format(&options);
         let began_after = shared.journal().sequence();
         Self {
             shared,
@@ -95,6 +100,7 @@ impl SessionRun {
             cancel,
             steering,
             tools,
+            labels,
             ahead: None,
             asked: None,
             guarded: 0,
@@ -106,7 +112,17 @@ impl SessionRun {
             last: None,
             stopped: None,
             unwritten: Vec::new(),
+            began_with: None,
         }
+    }
+
+    /// Replaces the options, for the run that comes after the one whose calls were settled.
+    pub(crate) fn use_options(&mut self, options: RunOptions) -> Result<(), SessionError> {
+        self.tools = RunTools::new(&self.shared, &options).map_err(SessionError::Options)?;
+        self.labels = self.shared.run_labels(&self.shared.who.labels, &options)?;
+        self.conversation.request.output = self.shared.output_format(&options);
+        self.options = options;
+        Ok(())
     }
 
     /// Returns the next step. It follows from the conversation, so a run can be continued in any
@@ -151,9 +167,11 @@ impl SessionRun {
     pub(super) fn next_turn_info(&mut self) -> Arc<TurnInfo> {
         let shared = &self.shared;
         let conversation = &self.conversation;
+        let labels = &self.labels;
         let ahead = || {
             let mut info = shared.new_turn_info(conversation.iteration);
             info.run = Some(conversation.run);
+            info.labels = labels.clone();
             Arc::new(info)
         };
         self.ahead.get_or_insert_with(ahead).clone()
@@ -192,11 +210,24 @@ impl SessionRun {
         };
         let mut records = std::mem::take(&mut self.unwritten);
         records.push(self.add_message(said));
+        if !steering {
+            records.push(self.run_record(number));
+        }
         (
             number,
             self.shared
                 .journal()
                 .append([PendingEvent::Loop(info, event)], records),
+        )
+    }
+
+    /// Returns the options of the run that message `number` begins, as a record for the same write.
+    fn run_record(&self, number: u64) -> (RecordKey, StoreRecord) {
+        let model = self.shared.model.name();
+        let record = self.options.to_record(model, &self.labels);
+        (
+            RecordKey::Run(self.shared.dispatcher.session(), number),
+            StoreRecord::Run(Arc::new(record)),
         )
     }
 
@@ -481,14 +512,10 @@ impl SessionRun {
 
     /// Returns the pending calls of this session. The pending calls of agents are listed by them.
     pub(crate) fn pending_calls(&self, report: &TurnReport) -> Vec<PendingCall> {
-        let waits = report
-            .results
-            .iter()
-            .filter(|result| result.waits_for.is_some());
-        let ours = waits.filter(|result| self.shared.find_agent(&result.tool).is_none());
         let session = self.shared.dispatcher.session();
-        ours.map(|result| PendingCall::from_result(result, session, report.turn))
-            .collect()
+        let mut pending = PendingCall::list_in_turn(report, session);
+        pending.retain(|call| self.shared.find_agent(&call.tool).is_none());
+        pending
     }
 
     /// Records how the run ended, and reports.
@@ -540,21 +567,11 @@ impl SessionRun {
             cost,
             finish: self.finish,
             pending: Vec::new(),
+            settled: Vec::new(),
             error,
+            began_with: self.began_with.clone(),
         })
     }
-}
-
-/// Returns an error and its causes in one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Returns the calls that a reply asks for, and those that the provider has executed.

@@ -1,41 +1,48 @@
-//! Where a run asks its strategies: before each model request and after each settled turn.
+//! Where strategies are asked: before each model request and after each settled turn.
 
 use tokio_util::sync::CancellationToken;
-use toolgate_core::{AnyLayer, SessionEvent};
+use toolgate_core::{AnyLayer, ModelRequest, SessionEvent, TurnInfo, Usage};
+
+use std::sync::Arc;
 
 use crate::{
-    RequestContext, RunError, StrategyAction, TurnContext, TurnReport, journal::PendingEvent,
-    session::run::steps::SessionRun,
+    ModelBilling, RequestContext, RunError, StrategyAction, TurnContext, TurnReport,
+    journal::PendingEvent,
+    session::{SessionShared, run::steps::SessionRun},
 };
 
-impl SessionRun {
-    /// Returns the layers that strategies add for an iteration. Returns nothing if the run was
-    /// stopped before all of them had finished.
-    pub(super) async fn prepare_strategies(
-        &mut self,
-        iteration: u32,
+/// The iteration that strategies are asked about.
+pub(super) struct StrategyIteration<'a> {
+    pub(super) shared: &'a SessionShared,
+    pub(super) run: u64,
+    pub(super) iteration: u32,
+    /// Stops the strategies.
+    pub(super) stop: &'a CancellationToken,
+}
+
+impl StrategyIteration<'_> {
+    /// Lets strategies change the request, and returns the layers that they add. Returns nothing if
+    /// the run was stopped before all of them had finished.
+    pub(super) async fn prepare(
+        &self,
+        spending: &ModelBilling,
+        request: &mut ModelRequest,
         events: &mut Vec<SessionEvent>,
     ) -> Result<Option<Vec<AnyLayer>>, RunError> {
         let mut layers = Vec::new();
-        if self.shared.strategies.is_empty() {
-            return Ok(Some(layers));
-        }
-        let run = self.conversation.run;
-        let spending = self.run_billing();
         for strategy in &self.shared.strategies {
             let mut request_context = RequestContext {
-                iteration,
+                iteration: self.iteration,
                 session: self.shared.dispatcher.session(),
-                run,
+                run: self.run,
                 store: self.shared.dispatcher.store(),
                 now: self.shared.now(),
-                spending: &spending,
-                request: &mut self.conversation.request,
+                spending,
+                request,
                 events,
                 layers: &mut layers,
             };
-            match unless_stopped(&self.cancel, strategy.prepare_request(&mut request_context)).await
-            {
+            match unless_stopped(self.stop, strategy.prepare_request(&mut request_context)).await {
                 Some(prepared) => prepared.map_err(RunError::Strategy)?,
                 None => return Ok(None),
             }
@@ -43,26 +50,27 @@ impl SessionRun {
         Ok(Some(layers))
     }
 
-    pub(super) async fn strategies_settled(
-        &mut self,
+    /// Asks strategies how the run continues after a settled turn.
+    pub(super) async fn settled(
+        &self,
         report: &TurnReport,
-        iteration: u32,
+        usage: Usage,
         events: &mut Vec<SessionEvent>,
     ) -> Result<StrategyAction, RunError> {
         let mut onward = StrategyAction::Continue;
         for strategy in &self.shared.strategies {
             let mut turned = TurnContext {
-                iteration,
+                iteration: self.iteration,
                 session: self.shared.dispatcher.session(),
-                run: self.conversation.run,
+                run: self.run,
                 store: self.shared.dispatcher.store(),
                 now: self.shared.now(),
                 report,
-                usage: self.conversation.usage,
+                usage,
                 events,
             };
             // The results are kept, whatever a strategy that was stopped would have done with them.
-            let Some(said) = unless_stopped(&self.cancel, strategy.turn_settled(&mut turned)).await
+            let Some(said) = unless_stopped(self.stop, strategy.turn_settled(&mut turned)).await
             else {
                 break;
             };
@@ -74,21 +82,70 @@ impl SessionRun {
         }
         Ok(onward)
     }
+}
+
+impl SessionRun {
+    /// Returns the layers that strategies add for an iteration. Returns nothing if the run was
+    /// stopped before all of them had finished.
+    pub(super) async fn prepare_strategies(
+        &mut self,
+        iteration: u32,
+        events: &mut Vec<SessionEvent>,
+    ) -> Result<Option<Vec<AnyLayer>>, RunError> {
+        if self.shared.strategies.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let spending = self.run_billing();
+        let asked = StrategyIteration {
+            shared: &self.shared,
+            run: self.conversation.run,
+            iteration,
+            stop: &self.cancel,
+        };
+        let request = &mut self.conversation.request;
+        asked.prepare(&spending, request, events).await
+    }
+
+    pub(super) async fn strategies_settled(
+        &mut self,
+        report: &TurnReport,
+        iteration: u32,
+        events: &mut Vec<SessionEvent>,
+    ) -> Result<StrategyAction, RunError> {
+        let asked = StrategyIteration {
+            shared: &self.shared,
+            run: self.conversation.run,
+            iteration,
+            stop: &self.cancel,
+        };
+        asked.settled(report, self.conversation.usage, events).await
+    }
 
     /// Records the events of strategies.
     pub(super) fn write_strategy_events(&mut self, events: Vec<SessionEvent>) {
         let info = self.next_turn_info();
-        let events = events
-            .into_iter()
-            .map(|event| self.shared.dispatcher.0.redact_strategy_event(event));
-        let drafts: Vec<_> = events
-            .map(|event| PendingEvent::Loop(info.clone(), event))
-            .collect();
+        let drafts = self.shared.strategy_drafts(&info, events);
         drop(
             self.shared
                 .journal()
                 .append(drafts, std::mem::take(&mut self.unwritten)),
         );
+    }
+}
+
+impl SessionShared {
+    /// Returns the events of strategies as they may be shown.
+    pub(super) fn strategy_drafts(
+        &self,
+        info: &Arc<TurnInfo>,
+        events: Vec<SessionEvent>,
+    ) -> Vec<PendingEvent> {
+        let redacted = events
+            .into_iter()
+            .map(|event| self.dispatcher.0.redact_strategy_event(event));
+        redacted
+            .map(|event| PendingEvent::Loop(info.clone(), event))
+            .collect()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, InputKind,
-    Invocation, InvocationSlot, Phase, RecordKey, RejectCode, SettledOutcome, Status, StoreRecord,
+    Invocation, InvocationSlot, Phase, RecordKey, Refusal, RejectCode, SettledOutcome, StoreRecord,
     Suspension, Timestamp, ToolEvent, TurnId, Verdict,
 };
 
@@ -39,10 +39,14 @@ impl OpenTurn {
             let contract = || Box::new(contract_violation(&"no external execution was started"));
             return waits.then_some(WriteAck::Now(Ok(()))).ok_or_else(contract);
         };
+        if state.work[at].has_asked_enough(&request) {
+            return Err(Box::new(asked_too_often()));
+        }
         let invocation = state.turn.slots()[at].invocation().clone();
         // Events show a redacted copy. The record below keeps the original, because the decision is
         // bound to it.
         let mut shown = request.clone();
+        shown.signed = false;
         let visible = self.shared.visible_arguments(&request.arguments);
         shown.withheld = visible.is_none();
         shown.arguments = visible.unwrap_or_else(Arguments::empty);
@@ -300,6 +304,19 @@ impl OpenTurn {
     }
 }
 
+impl InvocationState {
+    /// Limit on how often one layer asks about one call.
+    const MAX_REQUESTS: usize = 5;
+
+    /// Checks whether the layer has asked about this call as often as it may: answers that never
+    /// count, for example because they cannot be verified, must not lead to requests without end.
+    fn has_asked_enough(&self, request: &ApprovalRequest) -> bool {
+        let answers = self.resumed.answers.iter();
+        let asked = answers.filter(|answer| request.asked_by.as_ref() == Some(&answer.asked_by));
+        asked.count() >= Self::MAX_REQUESTS
+    }
+}
+
 impl OpenTurnState {
     /// Moves a call forward whose approval request is answered.
     fn advance_answered(&mut self, at: usize, answer: ApprovalAnswer) {
@@ -357,7 +374,18 @@ fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
 /// Builds the outcome of a call whose approval request expired.
 fn expired_outcome() -> SettledOutcome {
     settled_refusal(
-        Status::Expired,
+        Refusal::Expired,
         "the call was not run: no decision was made in time",
+    )
+}
+
+/// Builds the outcome of a call about which a layer would ask once more than it may.
+fn asked_too_often() -> SettledOutcome {
+    settled_refusal(
+        Refusal::Blocked,
+        format!(
+            "the call was not run: approval was requested {} times, and no answer could be used",
+            InvocationState::MAX_REQUESTS
+        ),
     )
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallError, ErrorCategory, InputKind, Outcome, Phase, Principal, RecordKey, RejectCode,
-    ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent, TurnEvent,
+    CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Outcome, Phase, Principal,
+    RecordKey, RejectCode, ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent,
+    TurnEvent,
 };
 
 use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry};
@@ -15,6 +16,10 @@ use crate::{
 
 /// The outcome to settle with when a layer's outcome is illegal in the state of the call.
 pub(super) type FallbackOutcome = Box<SettledOutcome>;
+
+/// The text for the model about a call whose process was lost while it ran.
+pub(crate) const LOST_WHILE_RUNNING: &str =
+    "the process was lost while the call ran; it may have taken effect";
 
 impl OpenTurn {
     /// Settles an invocation as `pass` has seen it, unless it is settled already: the first outcome
@@ -166,7 +171,7 @@ impl OpenTurn {
         wanted: impl Fn(usize, &InvocationState) -> bool,
     ) -> Result<(), JournalError> {
         // Collected first: closing awaits the stack, and the lock must not be held meanwhile.
-        let unsettled: Vec<(usize, Status)> = {
+        let unsettled: Vec<(usize, Failure)> = {
             let state = self.lock_state();
             let open = state.turn.slots().iter().zip(&state.work).enumerate();
             let open =
@@ -176,18 +181,18 @@ impl OpenTurn {
                 matches!(phase, Some(Phase::Running | Phase::AwaitingResult)) && work.may_write()
             };
             open.map(|(at, (slot, work))| {
-                let status = if uncertain(slot.phase(), work) {
-                    Status::OutcomeUnknown
+                let failure = if uncertain(slot.phase(), work) {
+                    Failure::OutcomeUnknown
                 } else {
-                    Status::Cancelled
+                    Failure::Cancelled
                 };
-                (at, status)
+                (at, failure)
             })
             .collect()
         };
-        let close = async |(at, status): (usize, Status)| {
-            let text = match status {
-                Status::OutcomeUnknown => {
+        let close = async |(at, failure): (usize, Failure)| {
+            let text = match failure {
+                Failure::OutcomeUnknown => {
                     format!("{reason}; the call had started and may have taken effect")
                 }
                 _ => reason.to_owned(),
@@ -195,13 +200,22 @@ impl OpenTurn {
             // A result that was accepted and waits to be processed is not lost.
             let end = match self.delivered_result(at).await {
                 Some(delivered) => SettledOutcome::clone(&delivered),
-                None => settled_refusal(status, text),
+                None => settled_refusal(failure, text),
             };
             self.close_call(at, end).await
         };
         futures::future::try_join_all(unsettled.into_iter().map(close))
             .await
             .map(drop)
+    }
+
+    /// Settles a call of which only the lost process knew whether it took effect.
+    pub(crate) async fn settle_unknown(&self, at: usize) -> Result<(), JournalError> {
+        let end = match self.delivered_result(at).await {
+            Some(delivered) => SettledOutcome::clone(&delivered),
+            None => settled_refusal(Failure::OutcomeUnknown, LOST_WHILE_RUNNING),
+        };
+        self.close_call(at, end).await
     }
 
     /// Returns the external result that a call waits for, if it has been delivered: applied, or still
@@ -251,8 +265,14 @@ impl OpenTurn {
 }
 
 /// Builds a settled outcome of a call that did not run or whose effect is unknown.
-pub(crate) fn settled_refusal(status: Status, text: impl Into<String>) -> SettledOutcome {
-    settled_outcome(Outcome::refused(status, text.into())).expect("refusals are settled")
+pub(crate) fn settled_refusal(
+    status: impl Into<ErrorStatus>,
+    text: impl Into<String>,
+) -> SettledOutcome {
+    let status = status.into();
+    let category = ErrorCategory::for_status(status.get());
+    settled_outcome(Outcome::error(status, CallError::new(category, text)))
+        .expect("refusals are settled")
 }
 
 /// Builds the outcome of a call that a layer left in an illegal state.

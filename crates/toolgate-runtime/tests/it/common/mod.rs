@@ -214,7 +214,7 @@ pub fn request(id: &str, tool: &str, text: &str) -> ToolRequest {
 }
 
 pub fn view(registry: &Registry) -> View {
-    View::from_registry(registry)
+    toolgate_testkit::plain_view(registry)
 }
 
 /// Returns every event of the session, checked against the rules.

@@ -56,6 +56,11 @@ impl Model for Odd {
     }
 }
 
+/// Gives a model another name.
+pub fn renamed(model: Odd, name: ModelName) -> Odd {
+    Odd(name, model.1)
+}
+
 /// Returns a reply in one piece.
 pub fn whole_reply(message: Message) -> Pieces {
     stream::once(async { Ok(Delta::Done(Box::new(Reply::new(message)))) }).boxed()
@@ -76,8 +81,8 @@ pub fn calling_reply(calls: &[(&str, Value)]) -> Message {
 /// Opens the session of these tests, taking its lease from any holder.
 pub async fn open_session(builder: SessionBuilder, store: &StoreHandle) -> Session {
     let store = store.clone();
-    let builder = builder
-        .dispatcher(move |dispatcher| dispatcher.store_handle(store).session(SESSION).take_over());
+    let builder =
+        builder.dispatcher(move |dispatcher| dispatcher.store(store).session(SESSION).take_over());
     builder.build().await.expect("opens")
 }
 

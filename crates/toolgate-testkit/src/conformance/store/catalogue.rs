@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use serde_json::json;
 use toolgate_core::{
-    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, CallId, Event,
-    IdSource, Invocation, LeaseRequest, LogPosition, MailboxItem, RecordKey, SessionFilter,
-    SessionId, SettledOutcome, Status, StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName,
-    TurnEvent, TurnFilter, TurnId, TurnInfo,
+    ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, CallId, Cost, Event,
+    IdSource, Invocation, Labels, LastRun, LeaseRequest, LogPosition, MailboxItem, RecordKey,
+    RunEnd, RunState, SessionEvent, SessionFilter, SessionId, SessionRow, SettledOutcome, Status,
+    StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName, TurnEvent, TurnFilter, TurnId,
+    TurnInfo, Usage,
 };
 
 use super::{
@@ -15,12 +16,18 @@ use super::{
 };
 use crate::fakes::call_with;
 
-pub(super) const RULES: [(&str, StoreRule); 5] = [
+pub(super) const RULES: [(&str, StoreRule); 7] = [
     ("sessions_are_listed_as_their_logs_say", |s, i| {
         Box::pin(lists_sessions(s, i))
     }),
     ("the_session_of_an_agent_keeps_its_parent", |s, i| {
         Box::pin(keeps_the_parent(s, i))
+    }),
+    ("the_last_run_follows_the_events", |s, i| {
+        Box::pin(follows_the_last_run(s, i))
+    }),
+    ("sessions_are_found_by_run_principal_and_labels", |s, i| {
+        Box::pin(filters_sessions(s, i))
     }),
     ("turns_are_listed_until_they_settle", |s, i| {
         Box::pin(lists_turns(s, i))
@@ -85,6 +92,44 @@ impl<'a> SessionScript<'a> {
         )
         .await?;
         Ok(turn)
+    }
+
+    /// Adds an event of the run 3 in one write with an event that changes no list.
+    async fn add_run_event(
+        &mut self,
+        info: &TurnInfo,
+        event: SessionEvent,
+    ) -> Result<Timestamp, String> {
+        let mut info = info.clone();
+        info.session = self.session;
+        info.run = Some(3);
+        let info = Arc::new(info);
+        let at = self.next_time();
+        let skipped = SessionEvent::HistoryCompacted {
+            skipped: 1,
+            kept: 1,
+        };
+        let after = Timestamp::from_micros(at.as_micros() + 1);
+        let events = [(1, at, event), (2, after, skipped)].map(|(n, at, event)| {
+            let event = Event::for_run(self.revision + n, at, info.clone(), event);
+            Arc::new(event.expect("a valid event"))
+        });
+        let position = LogPosition::unleased(self.revision);
+        self.revision = self
+            .store
+            .append(self.session, position, event_batch(events.into()))
+            .await
+            .map_err(error_text)?;
+        Ok(at)
+    }
+
+    async fn row(&self) -> Result<SessionRow, String> {
+        let found = self
+            .store
+            .sessions(SessionFilter::for_session(self.session))
+            .await;
+        let row = found.map_err(error_text)?.pop();
+        row.ok_or_else(|| "the session is not listed".to_owned())
     }
 
     async fn add_tool_event(
@@ -264,6 +309,135 @@ async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
             .all(|row| row.parent.is_none()),
         "an erased session still has its parent",
     )
+}
+
+fn user_message() -> SessionEvent {
+    SessionEvent::UserMessage {
+        message: 3,
+        text: None,
+        steering: false,
+    }
+}
+
+fn run_ended(end: RunEnd) -> SessionEvent {
+    SessionEvent::RunEnded {
+        end,
+        error: None,
+        iterations: 1,
+        usage: Usage::default(),
+        cost: Cost::Unknown,
+    }
+}
+
+/// Returns a turn of a principal with a label.
+fn labelled_turn(ids: &dyn IdSource, principal: &str, tenant: &str) -> TurnInfo {
+    let nil = SessionId::from_source(ids);
+    let mut info = TurnInfo::new(nil, TurnId::from_source(ids));
+    info.principal = Some(principal.into());
+    info.labels = Labels::new([("tenant.id", tenant), ("env", "it's \"a\" test")]).expect("valid");
+    info
+}
+
+async fn follows_the_last_run(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let nobody = TurnInfo::new(script.session, TurnId::from_source(ids));
+    let ann = labelled_turn(ids, "ann", "acme");
+    let started = SessionEvent::InferenceStarted {
+        attempt: 1,
+        messages: 1,
+        tools: 0,
+    };
+    let steps = [
+        (user_message(), RunState::Running),
+        (run_ended(RunEnd::Suspended), RunState::Suspended),
+        (started, RunState::Running),
+        (run_ended(RunEnd::Failed), RunState::Ended(RunEnd::Failed)),
+    ];
+    for (event, state) in steps {
+        let at = script.add_run_event(&ann, event).await?;
+        let row = script.row().await?;
+        let last_run = Some(LastRun { run: 3, state, at });
+        ensure(row.last_run == last_run, "the row has the last run")?;
+        ensure(row.principal == ann.principal, "the row has the principal")?;
+        ensure(row.labels == ann.labels, "the row has the labels")?;
+    }
+    let before = script.row().await?.last_run;
+    script.open_turn().await?;
+    let row = script.row().await?;
+    ensure(
+        row.last_run == before,
+        "a turn without a run changes no run",
+    )?;
+    ensure(row.principal == ann.principal, "a principal stays")?;
+    ensure(row.labels.is_empty(), "labels are those of the last turn")?;
+    script.add_run_event(&nobody, user_message()).await?;
+    let state = script.row().await?.last_run.map(|last| last.state);
+    ensure(state == Some(RunState::Running), "another run began")
+}
+
+async fn filters_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    // Names that no other rule uses: the store may hold anything already.
+    let tenants =
+        [SessionId::from_source(ids), SessionId::from_source(ids)].map(|id| id.to_string());
+    let ann = format!("ann {}", tenants[0]);
+    let mut sessions = Vec::new();
+    for (principal, tenant, end) in [
+        (ann.as_str(), &tenants[0], None),
+        (ann.as_str(), &tenants[1], Some(RunEnd::Suspended)),
+        (ann.as_str(), &tenants[0], Some(RunEnd::Completed)),
+        ("bob", &tenants[0], Some(RunEnd::Suspended)),
+    ] {
+        let mut script = SessionScript::new(store, ids);
+        let info = labelled_turn(ids, principal, tenant);
+        script.add_run_event(&info, user_message()).await?;
+        if let Some(end) = end {
+            script.add_run_event(&info, run_ended(end)).await?;
+        }
+        sessions.push(script.session);
+    }
+    let of_ann = SessionFilter {
+        principal: Some(ann.as_str().into()),
+        ..SessionFilter::default()
+    };
+    let of_tenant = SessionFilter {
+        labels: Labels::new([
+            ("tenant.id", tenants[0].as_str()),
+            ("env", "it's \"a\" test"),
+        ])
+        .expect("valid"),
+        ..SessionFilter::default()
+    };
+    let both = SessionFilter {
+        unfinished: true,
+        labels: of_tenant.labels.clone(),
+        ..of_ann.clone()
+    };
+    let unfinished = SessionFilter {
+        unfinished: true,
+        ..of_ann.clone()
+    };
+    let other = SessionFilter {
+        labels: Labels::new([("tenant", tenants[0].as_str())]).expect("valid"),
+        ..SessionFilter::default()
+    };
+    let first = SessionFilter {
+        limit: 1,
+        ..of_tenant.clone()
+    };
+    for (filter, wanted, what) in [
+        (of_ann, vec![0, 1, 2], "by principal"),
+        (of_tenant, vec![0, 2, 3], "by labels"),
+        (unfinished, vec![0, 1], "by unfinished runs"),
+        (both, vec![0], "by all of them"),
+        (other, vec![], "not by a label of another name"),
+        (first, vec![0], "after the filter, up to the limit"),
+    ] {
+        let rows = store.sessions(filter).await.map_err(error_text)?;
+        let found: Vec<_> = rows.iter().map(|row| row.session).collect();
+        let wanted: Vec<SessionId> = wanted.into_iter().map(|at: usize| sessions[at]).collect();
+        ensure(found == wanted, format!("sessions are found {what}"))?;
+    }
+    Ok(())
 }
 
 async fn lists_turns(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

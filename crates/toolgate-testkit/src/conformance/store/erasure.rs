@@ -256,6 +256,7 @@ fn sample_records(session: SessionId, turn: TurnId, call: CallId) -> Vec<(Record
             RecordKey::Message(session, 1),
             StoreRecord::Message(said(1)),
         ),
+        (RecordKey::Run(session, 0), StoreRecord::Run(Arc::default())),
         other(format!("output/{session}/sha256:00")),
         other(format!("skill/{session}/pdf")),
         other(format!("vote/{}/0/ann", ApprovalId::for_call(call))),

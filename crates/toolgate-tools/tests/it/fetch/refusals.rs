@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::json;
-use toolgate_core::{ErrorCategory, Status};
+use toolgate_core::{ErrorCategory, HumanDuration, Status};
 use toolgate_tools::FetchOptions;
 
 use crate::fetch::server::{TestServer, fetch, http_response, redirect_to, stack_and_call};
@@ -111,7 +111,7 @@ async fn compressed_and_binary_pages_are_rejected() {
 async fn a_server_that_never_answers_times_out() {
     let server = TestServer::new(|_| None).await;
     let options = FetchOptions {
-        timeout_ms: 100,
+        timeout: HumanDuration::from_millis(100),
         ..server.options()
     };
     let error = fetch(options, &server.url("/"))

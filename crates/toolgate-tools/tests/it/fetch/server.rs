@@ -10,7 +10,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use toolgate_core::{Call, Registry, SettledOutcome, Stack, View};
+use toolgate_core::{Call, Registry, SettledOutcome, Stack};
 use toolgate_testkit::seed_for;
 use toolgate_tools::{FetchOptions, FetchUrl};
 
@@ -122,7 +122,7 @@ pub(crate) fn stack_and_call(options: FetchOptions, arguments: Value) -> (Stack,
     registry
         .register(FetchUrl::new(options).expect("valid options"))
         .expect("a free name");
-    let view = View::from_registry(&registry);
+    let view = toolgate_testkit::plain_view(&registry);
     let call = Call::new(seed_for(&view, "fetch_url", arguments));
     (Stack::over(registry).build().expect("it builds"), call)
 }

@@ -47,7 +47,7 @@ impl TestSpace {
         let mut options = ToolboxOptions::default();
         options.undo = true;
         register_all(&registry, &workspace, &options).expect("new names");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(registry.clone()).build().expect("no layers");
         Self {
             dir,

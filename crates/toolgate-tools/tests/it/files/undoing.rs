@@ -118,7 +118,7 @@ async fn a_model_can_undo_only_changes_of_its_own_session() {
     );
     let other = |registry: &toolgate_core::Registry| {
         let seed = seed_for(
-            &toolgate_core::View::from_registry(registry),
+            &toolgate_testkit::plain_view(registry),
             "undo_changes",
             json!({ "call": call }),
         );

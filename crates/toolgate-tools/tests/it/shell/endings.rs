@@ -3,7 +3,7 @@
 use std::{io::Read, time::Duration};
 
 use serde_json::json;
-use toolgate_core::{Call, Status};
+use toolgate_core::{Call, HumanDuration, Status};
 use toolgate_tools::{Sandbox, SandboxMode, ShellOptions};
 
 use crate::shell::{
@@ -82,7 +82,7 @@ async fn a_command_that_closes_its_pipes_is_still_waited_for() {
 #[tokio::test]
 async fn a_command_that_times_out_is_asked_to_terminate_first() {
     for bench in benches_for_all_sandboxes(ShellOptions {
-        grace_ms: 20_000,
+        grace: HumanDuration::from_secs(20),
         ..ShellOptions::default()
     }) {
         let command = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
@@ -108,7 +108,7 @@ async fn a_command_that_times_out_is_asked_to_terminate_first() {
 #[tokio::test]
 async fn a_command_that_ignores_sigterm_is_killed() {
     for bench in benches_for_all_sandboxes(ShellOptions {
-        grace_ms: 100,
+        grace: HumanDuration::from_millis(100),
         ..ShellOptions::default()
     }) {
         let mark = unique_mark();
@@ -133,7 +133,7 @@ async fn a_command_that_ignores_sigterm_is_killed() {
 #[tokio::test]
 async fn a_cancelled_command_is_gone_when_the_call_settles() {
     for bench in benches_for_all_sandboxes(ShellOptions {
-        grace_ms: 100,
+        grace: HumanDuration::from_millis(100),
         ..ShellOptions::default()
     }) {
         let mark = unique_mark();

@@ -32,7 +32,7 @@ impl ShellBench {
         registry
             .register(RunShell::with_sandbox(sandbox, options))
             .expect("a free name");
-        let view = View::from_registry(&registry);
+        let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(registry).build().expect("it builds");
         Self { dir, stack, view }
     }

@@ -78,7 +78,7 @@ impl ApprovalWorld {
     }
 
     pub fn view(&self) -> View {
-        View::from_registry(&self.registry)
+        toolgate_testkit::plain_view(&self.registry)
     }
 
     pub fn approval_service(&self) -> ApprovalService {
@@ -143,7 +143,8 @@ impl ApprovalWorld {
             MailboxItem::Refused { code, .. } => Some(*code),
             MailboxItem::Answer { .. }
             | MailboxItem::Result { .. }
-            | MailboxItem::Interrupt { .. } => None,
+            | MailboxItem::Interrupt { .. }
+            | MailboxItem::Unreadable { .. } => None,
         });
         logged.chain(left).collect()
     }

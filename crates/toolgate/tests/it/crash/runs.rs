@@ -13,7 +13,7 @@ use toolgate::{
     },
     layers::{Budget, BudgetOptions, OnUnknownCost},
     model::{Delta, ModelError, ModelName, ModelRequest, Role, ScriptLine, ScriptedModel, Usage},
-    session::SessionBuilder,
+    session::{RunOptions, SessionBuilder},
     stack::AnyLayer,
     store::{ApprovalFilter, StoreHandle},
 };
@@ -170,7 +170,10 @@ pub(crate) async fn drive_run(
         .build()
         .await?;
     let mut report = match scenario.next_message(child, &store).await? {
-        Some(words) => session.run(words).await?,
+        Some(words) => {
+            let options = RunOptions::new().abandon_pending();
+            session.run_with(words, options).await?
+        }
         None => session.resume().await?,
     };
     while report.end == RunEnd::Suspended {
@@ -242,13 +245,13 @@ impl RunScenario {
         }
         let stack = Stack::over(registry.clone()).any_layers(layers).build()?;
         let session = child.session();
-        let builder = Session::builder(build_model(child, self.replies, "the end"), registry)
+        let builder = Session::ungated(build_model(child, self.replies, "the end"), registry)
             .stack(stack)
             .max_tokens(100);
         let builder = builder
             .dispatcher(move |builder| {
                 builder
-                    .store_handle(store)
+                    .store(store)
                     .session(session)
                     .keyring(test_keyring())
             })

@@ -195,7 +195,7 @@ pub(crate) async fn drive_session(
     let view = View::for_stack(&registry, &stack)?;
     let builder = Dispatcher::builder(stack)
         .session(child.session())
-        .store_handle(store)
+        .store(store)
         .keyring(test_keyring());
     let dispatcher = builder.build().await?;
     loop {

@@ -4,6 +4,7 @@ use serde_json::json;
 use toolgate::{
     Agent, Session,
     model::{ModelErrorKind, ScriptLine, ScriptedModel},
+    session::RunOptions,
 };
 
 use crate::modes::{
@@ -142,12 +143,15 @@ async fn stopping_a_run_stops_its_agents_and_settles_their_calls() {
 }
 
 #[tokio::test]
-async fn a_new_message_cancels_the_pending_calls_of_agents() {
+async fn a_new_message_that_abandons_them_cancels_the_pending_calls_of_agents() {
     let scenario = with_helper(
         [delegate_line("pay"), "As you like.".into()],
         [pay_line(), "Never said.".into()],
     );
-    check_both("agent_given_up", &scenario.run("pay").run("never mind")).await;
+    let scenario = scenario
+        .run("pay")
+        .run_with("never mind", |_| RunOptions::new().abandon_pending());
+    check_both("agent_given_up", &scenario).await;
 }
 
 #[tokio::test]

@@ -111,6 +111,6 @@ async fn a_transient_failure_is_retried_invisibly() {
 async fn a_tool_that_times_out_is_stopped_and_the_model_reads_it() {
     let lines = [ScriptLine::new().call("hang", json!({})), done_line()];
     let scenario =
-        ModeScenario::with_lines(lines).config("[layers.timeout]\nper_tool = { hang = 1000 }\n");
+        ModeScenario::with_lines(lines).config("[layers.timeout]\nper_tool = { hang = '1s' }\n");
     check_both("timeout", &scenario.run("wait").ticking()).await;
 }

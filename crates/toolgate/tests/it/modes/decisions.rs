@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use toolgate::model::ScriptLine;
+use toolgate::{model::ScriptLine, session::RunOptions};
 
 use crate::modes::{
     parity::check_both,
@@ -80,10 +80,12 @@ async fn edited_arguments_are_checked_again() {
 }
 
 #[tokio::test]
-async fn a_new_message_instead_of_a_decision_cancels_the_pending_calls() {
+async fn a_new_message_that_abandons_them_cancels_the_pending_calls() {
     check_both(
         "said_instead_of_decided",
-        &paying().run("pay three times").run("never mind"),
+        &paying()
+            .run("pay three times")
+            .run_with("never mind", |_| RunOptions::new().abandon_pending()),
     )
     .await;
 }

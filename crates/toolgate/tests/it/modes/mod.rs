@@ -24,6 +24,8 @@ mod decisions;
 mod failures;
 mod interruptions;
 mod limits;
+mod lost_host;
 mod options;
+mod run_messages;
 mod runs;
 mod strategies;

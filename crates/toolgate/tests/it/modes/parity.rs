@@ -110,7 +110,7 @@ fn comparable_line(line: &EventLine) -> String {
 }
 
 /// Returns the receipts, field by field.
-fn receipt_fields(transcript: &ScenarioTranscript) -> Vec<String> {
+pub fn receipt_fields(transcript: &ScenarioTranscript) -> Vec<String> {
     let mut lines = Vec::new();
     for (call, receipt) in &transcript.receipts {
         let mut receipt = receipt.clone();

@@ -2,9 +2,10 @@
 
 use futures::StreamExt;
 use toolgate::{
-    Model, Outcome, Session, Status,
+    Model, Outcome, Session,
     model::{Delta, ModelError, ModelRequest, Reply},
-    session::{HostAction, HostStep},
+    session::{HostAction, HostCall, HostStep},
+    stack::Failure,
 };
 
 use crate::modes::{
@@ -46,7 +47,7 @@ pub async fn drive_as_host(
                     }
                 } else if gates
                     .iter()
-                    .any(|gate| matches!(gate, HostAction::Ask(_) | HostAction::Delegated(_)))
+                    .any(|gate| matches!(gate, HostAction::Ask { .. } | HostAction::Delegated(_)))
                 {
                     perform_act(world, session, &ActMoment::Waits);
                     if hosted.next_step() != HostStep::Cancel {
@@ -72,19 +73,19 @@ fn run_one(
     gates: &[HostAction],
 ) -> Option<(toolgate::value::CallId, Outcome)> {
     gates.iter().find_map(|gate| {
-        let HostAction::Run {
+        let HostAction::Run(HostCall {
             call,
             tool,
             arguments,
             ..
-        } = gate
+        }) = gate
         else {
             return None;
         };
         perform_act(world, session, &ActMoment::Runs(tool.to_string()));
         if tool.as_str().starts_with("hang") {
             // The host enforces the timeout of the tools that it executes.
-            return Some((*call, Outcome::refused(Status::Timeout, TIMED_OUT)));
+            return Some((*call, Outcome::failed_with(Failure::Timeout, TIMED_OUT)));
         }
         Some((*call, world.deeds.run_as_host(tool.as_str(), arguments)))
     })

@@ -5,7 +5,7 @@ use serde_json::json;
 use toolgate::{
     Model, RunEnd, Session,
     model::{Delta, ModelName, Reply, ScriptLine},
-    session::{HostAction, HostStep, RunOptions, RunUpdate, SessionError},
+    session::{HostAction, HostCall, HostStep, RunOptions, RunUpdate, SessionError},
 };
 
 use crate::modes::{scenario::ModeScenario, tools::RunMode, world::ModeWorld};
@@ -58,16 +58,17 @@ async fn a_stream_ends_with_the_report_and_its_pieces_add_up_to_the_text() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_dropped_leaves_a_run_that_can_be_resumed() {
+async fn a_stream_that_is_dropped_leaves_the_run_running() {
     let (world, session) = open_session(&looking_scenario(), RunMode::Managed).await;
-    let mut stream = session.stream("look");
+    let run = session.start("look");
+    let mut stream = run.updates();
     while let Some(update) = stream.next().await {
         if matches!(&update, RunUpdate::Event(event) if event.name() == "turn_opened") {
             break;
         }
     }
     drop(stream);
-    let report = session.resume().await.expect("resumes");
+    let report = run.report().await.expect("ends");
     assert_eq!((report.end, report.iterations), (RunEnd::Completed, 2));
     assert_eq!(world.deeds.sorted_effects(), ["look{}"], "once");
 }
@@ -147,7 +148,7 @@ async fn a_host_step_out_of_order_is_rejected() {
         panic!("the last piece is the reply")
     };
     let gates = hosted.submit_reply(*reply).await.expect("is accepted");
-    let [HostAction::Run { call, .. }] = gates.as_slice() else {
+    let [HostAction::Run(HostCall { call, .. })] = gates.as_slice() else {
         panic!("one call to run: {gates:?}")
     };
     assert!(
@@ -298,7 +299,7 @@ async fn a_call_that_a_host_may_have_executed_is_not_reported_as_cancelled() {
 
 #[tokio::test]
 async fn a_session_whose_host_has_the_model_fails_when_it_is_asked_for_one() {
-    let session = Session::for_host(toolgate::Registry::new())
+    let session = Session::ungated_host(toolgate::Registry::new())
         .build()
         .await
         .expect("builds");

@@ -6,7 +6,7 @@ use toolgate::{
     Status,
     event::SessionEvent,
     model::ScriptLine,
-    session::{RequestContext, Strategy, StrategyAction, StrategyError, TurnContext},
+    session::{RequestContext, RunOptions, Strategy, StrategyAction, StrategyError, TurnContext},
 };
 
 use crate::modes::{
@@ -99,7 +99,7 @@ async fn a_strategy_does_not_see_cancelled_calls() {
         .call("note", json!({ "text": "a" }));
     let scenario = with_strategy([pays, "As you like.".into()])
         .run("pay and note")
-        .run("never mind");
+        .run_with("never mind", |_| RunOptions::new().abandon_pending());
     check_both("strategy_has_no_say", &scenario).await;
 }
 

@@ -8,8 +8,8 @@ use std::{
 use serde_json::{Value, json};
 use toolgate::{
     prelude::*,
-    stack::{CallError, ErrorCategory},
-    tool::ToolSpec,
+    stack::{CallError, ErrorCategory, Failure},
+    tool::{Context, ToolSpec},
     value::Schema,
 };
 
@@ -75,7 +75,7 @@ impl ToolEffects {
             Ok(Ok(output)) => Outcome::ok(output),
             Ok(Err(error)) => Outcome::failed(error),
             Err(_) => Outcome::error(
-                Status::Exception,
+                Failure::Exception,
                 CallError::new(ErrorCategory::Panic, "the tool failed unexpectedly"),
             ),
         }

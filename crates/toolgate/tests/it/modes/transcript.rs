@@ -378,7 +378,7 @@ fn part_text(content: &PartContent) -> String {
 fn format_end(ended: &StepResult) -> String {
     let report = match ended {
         Ok(report) => report,
-        Err(error) => return format!("error: {}", error_chain(error)),
+        Err(error) => return format!("error: {error}"),
     };
     let mut text = format!(
         "{} after {} rounds: {:?}",
@@ -396,17 +396,7 @@ fn format_end(ended: &StepResult) -> String {
         text.push_str(&format!("; output {}", output.as_value()));
     }
     if let Some(error) = &report.error {
-        text.push_str(&format!("; {}", error_chain(error)));
-    }
-    text
-}
-
-fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(&format!(": {cause}"));
-        source = cause.source();
+        text.push_str(&format!("; {error}"));
     }
     text
 }

@@ -133,15 +133,11 @@ impl ModeWorld {
         let clock = self.clock.clone();
         let ids = self.ids.clone();
         let session = self.session;
-        let builder: SessionBuilder = Session::builder(model, registry)
+        let builder: SessionBuilder = Session::ungated(model, registry)
             .stack(stack)
             .principal("eve");
         let builder = builder.dispatcher(move |builder| {
-            let builder = builder
-                .store_handle(store)
-                .clock(clock)
-                .ids(ids)
-                .session(session);
+            let builder = builder.store(store).clock(clock).ids(ids).session(session);
             // The previous process counts as dead, so its lease may be taken over.
             builder.redactor(redactor).keyring(ring).take_over()
         });

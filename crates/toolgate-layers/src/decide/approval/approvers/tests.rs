@@ -25,7 +25,7 @@ fn request() -> ApprovalRequest {
 }
 
 async fn verdict_for(typed: &'static str) -> Option<Verdict> {
-    let prompt = Prompt::new("ann", typed.as_bytes(), io::sink()).expect("a name");
+    let prompt = Prompt::new("ann", typed.as_bytes(), io::sink());
     prompt
         .decide(request())
         .await
@@ -115,11 +115,11 @@ async fn a_word_that_is_no_decision_never_runs_a_tool() {
         "ｙ",
     ] {
         let typed = format!("{word}\n").repeat(10);
-        let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink()).expect("a name");
+        let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink());
         assert_eq!(count_runs(prompt).await, 0, "{word:?}");
     }
     assert_eq!(
-        count_runs(Prompt::new("ann", "yes\n".as_bytes(), io::sink()).expect("a name")).await,
+        count_runs(Prompt::new("ann", "yes\n".as_bytes(), io::sink())).await,
         1
     );
 }
@@ -138,14 +138,14 @@ async fn input_that_ends_leaves_the_request_pending() {
     for typed in ["", "yes", "hm\n", "hm\nyes"] {
         assert_eq!(verdict_for(typed).await, None, "{typed:?}");
     }
-    let prompt = Prompt::new("ann", &b"\xff\xfe\n"[..], io::sink()).expect("a name");
+    let prompt = Prompt::new("ann", &b"\xff\xfe\n"[..], io::sink());
     assert_eq!(prompt.decide(request()).await, None);
 }
 
 #[tokio::test]
 async fn text_from_the_model_cannot_control_the_terminal() {
     let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone()).expect("a name");
+    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone());
     let call = call_with("rm", json!({ "path": "\u{1b}[2J\u{9b}31m\u{202e}txt" }));
     prompt
         .decide(ApprovalRequest::for_call(&call).with_reason("x\u{1b}]0;boo\u{7}\ny"))
@@ -164,7 +164,7 @@ async fn text_from_the_model_cannot_control_the_terminal() {
 #[tokio::test]
 async fn withheld_arguments_are_shown_as_withheld() {
     let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone()).expect("a name");
+    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone());
     let mut request = request();
     request.withheld = true;
     prompt.decide(request).await;
@@ -173,20 +173,21 @@ async fn withheld_arguments_are_shown_as_withheld() {
 }
 
 #[tokio::test]
-async fn an_approver_without_a_name_is_rejected() {
+async fn an_approver_without_a_name_approves_nothing() {
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new(" ", "yes\n".as_bytes(), screen.clone());
+    assert_eq!(count_runs(prompt).await, 0);
+    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    assert!(shown.contains("the approver has no name"), "{shown}");
     assert_eq!(
-        Prompt::new(" ", io::empty(), io::sink()).expect_err("rejected"),
-        MissingApproverName
-    );
-    assert_eq!(
-        FixedApprover::new(Decision::approve("")).expect_err("rejected"),
-        MissingApproverName
+        count_runs(FixedApprover::new(Decision::approve(""))).await,
+        0
     );
 }
 
 #[test]
 fn a_prompt_works_without_a_runtime() {
-    let prompt = Prompt::new("ann", "y\n".as_bytes(), io::sink()).expect("a name");
+    let prompt = Prompt::new("ann", "y\n".as_bytes(), io::sink());
     assert!(futures::executor::block_on(prompt.decide(request())).is_some());
 }
 
@@ -200,8 +201,8 @@ impl Approver for PanickingApprover {
 
 #[tokio::test]
 async fn an_approver_that_leaves_the_request_pending_or_panics_has_not_approved() {
-    let yes = || FixedApprover::new(Decision::approve("ann")).expect("a name");
-    let no = || FixedApprover::new(Decision::deny("bob", None)).expect("a name");
+    let yes = || FixedApprover::new(Decision::approve("ann"));
+    let no = || FixedApprover::new(Decision::deny("bob", None));
     assert_eq!(
         (
             count_runs(SuspendingApprover).await,
@@ -239,7 +240,7 @@ async fn a_repeated_request_names_the_changes_and_the_quorum() {
         among: Vec::new(),
     });
     let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).expect("a name");
+    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone());
     assert_eq!(prompt.decide(again).await, None);
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
     for line in [

@@ -48,7 +48,7 @@ fn view(names: &[&str]) -> View {
             .register_host(ToolSpec::new(*name, "A tool.", Schema::any_object()))
             .expect("free");
     }
-    View::from_registry(&registry)
+    toolgate_testkit::plain_view(&registry)
 }
 
 #[test]

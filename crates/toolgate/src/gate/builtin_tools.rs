@@ -1,46 +1,47 @@
-//! The built-in tools of a session.
+//! The built-in tools, rooted in the workspace of the gate.
 
 use std::{collections::BTreeSet, path::Path};
 
 use globset::Glob;
-use toolgate::{Config, Registry, layers::ReadOutput, store::StoreHandle};
-use toolgate_tools::{FetchUrl, RunShell, ToolboxOptions, Workspace, register_all};
+use toolgate_core::{Registry, StoreHandle};
+use toolgate_layers::Config;
+use toolgate_tools::{RunShell, ToolboxOptions, Workspace, register_all};
 
-use crate::{CliError, env::settings::ToolsSection};
+use crate::{Error, Result, gate::ToolsSection};
 
-/// Returns the built-in tools that the configuration names, rooted in `workspace`.
-pub(crate) fn build_registry(
+/// Registers the built-in tools that the configuration names, in a registry that has no others yet.
+pub(super) fn register_builtin_tools(
+    registry: &Registry,
     workspace: &Path,
     store: &StoreHandle,
     config: &Config,
-) -> Result<Registry, CliError> {
+) -> Result<()> {
     let section: ToolsSection = config.section()?;
-    let registry = Registry::new();
-    let files = Workspace::open(workspace).map_err(|error| CliError::from_error(&error))?;
+    let files = Workspace::open(workspace).map_err(Error::from_source)?;
     let files = files
         .with_undo_store(store.clone())
         .with_limits(section.files);
     let mut options = ToolboxOptions::default();
     options.undo = section.undo;
-    register_all(&registry, &files, &options)?;
-    let shell = RunShell::new(workspace, section.shell.clone())
-        .map_err(|error| CliError::from_error(&error))?;
+    register_all(registry, &files, &options)?;
+    let shell = RunShell::new(workspace, section.shell.clone()).map_err(Error::from_source)?;
     registry.register(shell)?;
-    registry.register(
-        FetchUrl::new(section.fetch.clone()).map_err(|error| CliError::usage(error.to_string()))?,
-    )?;
-    registry.register(ReadOutput::default())?;
-    remove_unnamed_tools(&registry, section.only.as_deref())?;
-    Ok(registry)
+    #[cfg(feature = "http")]
+    {
+        let fetch = toolgate_tools::FetchUrl::new(section.fetch.clone())
+            .map_err(|error| Error::configuration(error.to_string()))?;
+        registry.register(fetch)?;
+    }
+    remove_unnamed_tools(registry, section.only.as_deref())
 }
 
 /// Removes the tools that the configuration does not name.
-fn remove_unnamed_tools(registry: &Registry, wanted: Option<&[String]>) -> Result<(), CliError> {
+fn remove_unnamed_tools(registry: &Registry, wanted: Option<&[String]>) -> Result<()> {
     let Some(wanted) = wanted else { return Ok(()) };
     let mut kept = BTreeSet::new();
     for pattern in wanted {
         let glob = Glob::new(pattern)
-            .map_err(|error| CliError::usage(format!("tools.only: {error}")))?
+            .map_err(|error| Error::configuration(format!("tools.only: {error}")))?
             .compile_matcher();
         let before = kept.len();
         let names = registry
@@ -50,7 +51,7 @@ fn remove_unnamed_tools(registry: &Registry, wanted: Option<&[String]>) -> Resul
         kept.extend(names.filter(|name| glob.is_match(name.as_str())));
         // A misspelt name would silently leave the agent without the tool.
         if kept.len() == before {
-            return Err(CliError::usage(format!(
+            return Err(Error::configuration(format!(
                 "tools.only names {pattern}, and there is no such tool"
             ))
             .with_hint("`toolgate tools list` lists them"));

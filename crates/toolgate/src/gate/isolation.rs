@@ -2,37 +2,44 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{CliError, env::paths::CliPaths};
+use crate::{Error, Result, gate::StateDir};
 
 /// Rejects a workspace that contains the keys, the list of trusted configurations or the database.
-pub(super) fn reject_exposed_secrets(paths: &CliPaths) -> Result<(), CliError> {
+pub(super) fn reject_exposed_secrets(
+    workspace: &Path,
+    state: Option<&StateDir>,
+    address: Option<&str>,
+) -> Result<()> {
     // A file tool that could reach them could sign its own approvals or trust its own
     // configuration.
-    let database = paths
-        .db
-        .strip_prefix("sqlite:")
-        .map(|path| PathBuf::from(path.trim_start_matches("//")));
-    let kept = [
-        ("the keys of the gate are in", Some(paths.home.clone())),
-        ("the database is", database),
-    ];
-    for (what, path) in kept
-        .into_iter()
-        .filter_map(|(what, path)| Some((what, path?)))
-    {
+    let keys = state.map(|state| ("the keys of the gate are in", state.path().to_owned()));
+    let database = address
+        .and_then(database_path)
+        .map(|path| ("the database is", path));
+    for (what, path) in keys.into_iter().chain(database) {
         let path = std::path::absolute(&path)
             .and_then(|path| resolve_links(&path))
             .unwrap_or(path);
-        if path.starts_with(&paths.workspace) {
+        if path.starts_with(workspace) {
             let problem = format!(
                 "{what} {}, which lies in the workspace: the agent could reach it",
                 path.display()
             );
-            let hint = "work in the directory of a project (-C), or name another place with TOOLGATE_HOME or --db";
-            return Err(CliError::usage(problem).with_hint(hint));
+            return Err(Error::configuration(problem).with_hint(
+                "work in the directory of a project, and keep TOOLGATE_HOME and the database outside of it",
+            ));
         }
     }
     Ok(())
+}
+
+/// Returns the file of a SQLite address.
+fn database_path(address: &str) -> Option<PathBuf> {
+    match address.split_once(':') {
+        Some(("sqlite", path)) => Some(path.strip_prefix("//").unwrap_or(path).into()),
+        Some(_) => None,
+        None => Some(address.into()),
+    }
 }
 
 /// Resolves symbolic links, also in a path that does not exist yet.
@@ -54,18 +61,12 @@ mod tests {
         let root = dir.path().canonicalize().expect("the directory exists");
         std::os::unix::fs::symlink(&root, root.join("link")).expect("made");
         let reached = |workspace: &str, home: &str, db: &str| {
-            let workspace = root.join(workspace);
-            let home = root.join(home);
-            let db = format!("sqlite:{}", root.join(db).display());
-            reject_exposed_secrets(&CliPaths {
-                workspace,
-                home,
-                named: None,
-                user: None,
-                user_config: None,
-                db,
+            let state = StateDir::new(root.join(home)).expect("absolute");
+            let path = root.join(db);
+            ["sqlite:", "sqlite://", ""].iter().any(|scheme| {
+                let address = format!("{scheme}{}", path.display());
+                reject_exposed_secrets(&root.join(workspace), Some(&state), Some(&address)).is_err()
             })
-            .is_err()
         };
         assert!(!reached("work", "home", "home/t.db"));
         assert!(

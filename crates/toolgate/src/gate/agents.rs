@@ -1,29 +1,23 @@
 //! Agents to delegate to and skills, from the configuration.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
-use toolgate::{
-    Agent, Model, Registry,
-    session::{SessionBuilder, Skills},
-};
+use toolgate_core::{Model, Registry};
+use toolgate_runtime::{Agent, Skills};
 
 use crate::{
-    CliError,
-    env::settings::{AgentSection, RunSection},
+    Error, Result,
+    gate::{AgentSection, RunSection, models::open_model},
 };
 
 /// Builds an agent of the configuration; without a model of its own it uses that of the run.
-pub(crate) fn build_agent(
+pub(super) fn build_agent(
     section: &AgentSection,
     model: &Arc<dyn Model>,
     registry: &Registry,
-) -> Result<Agent, CliError> {
+) -> Result<Agent> {
     let model = match &section.model {
-        // The section is only read if no name is given, so an empty one will do.
-        Some(name) => crate::assembly::model::open_model(
-            Some(&crate::assembly::model::parse_model_name(name)?),
-            &RunSection::default(),
-        )?,
+        Some(name) => open_model(name)?,
         None => model.clone(),
     };
     let agent = Agent::new(
@@ -52,21 +46,25 @@ pub(crate) fn build_agent(
     }))
 }
 
-/// Installs the skills of the configuration and announces them to the model.
-pub(crate) fn install_skills(
-    builder: SessionBuilder,
+/// Loads the skills of the configuration and registers their tools.
+pub(super) fn install_skills(
     section: &RunSection,
+    workspace: Option<&Path>,
     registry: &Registry,
-) -> Result<SessionBuilder, CliError> {
+) -> Result<Option<Skills>> {
     if section.skills.is_empty() {
-        return Ok(builder);
+        return Ok(None);
     }
-    let found = Skills::discover(&section.skills);
+    let directories = section.skills.iter();
+    let found = Skills::discover(directories.map(|directory| match workspace {
+        Some(workspace) => workspace.join(directory),
+        None => directory.clone(),
+    }));
     // A skill that fails to load is an error, not a warning: the model would silently lack it.
-    if let Some(problem) = found.problems.first() {
-        return Err(CliError::from_error(problem)
+    if let Some(problem) = found.problems.into_iter().next() {
+        return Err(Error::from_source(problem)
             .with_hint("fix the skill, or remove its directory from `skills` under [run]"));
     }
     found.skills.install(registry)?;
-    Ok(builder.strategy(found.skills))
+    Ok(Some(found.skills))
 }

@@ -1,18 +1,19 @@
-//! Durations as people write them in options.
+//! Durations as people write them: in options, in files and in variables.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Visitor};
 
-/// A duration as people write it: `250ms`, `30s`, `1h 30m`.
+/// A duration as people write it: `250ms`, `30s`, `1h 30m`. A bare number is rejected, because its
+/// unit would have to be guessed.
 ///
 /// ```
 /// use std::time::Duration;
-/// use toolgate_layers::HumanDuration;
+/// use toolgate_core::HumanDuration;
 /// assert_eq!("1m 30s".parse::<HumanDuration>()?.get(), Duration::from_secs(90));
 /// assert!("90".parse::<HumanDuration>().is_err());
-/// # Ok::<(), toolgate_layers::InvalidDuration>(())
+/// # Ok::<(), toolgate_core::InvalidDuration>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HumanDuration(Duration);
@@ -73,7 +74,8 @@ impl Serialize for HumanDuration {
 
 impl<'de> Deserialize<'de> for HumanDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(DurationVisitor)
+        // Not `deserialize_str`: the visitor explains a bare number.
+        deserializer.deserialize_any(DurationVisitor)
     }
 }
 
@@ -83,11 +85,26 @@ struct DurationVisitor;
 impl Visitor<'_> for DurationVisitor {
     type Value = HumanDuration;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration such as \"5s\"")
+        f.write_str("a duration such as \"30s\"")
+    }
+    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<HumanDuration, E> {
+        Err(missing_unit(number))
+    }
+    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<HumanDuration, E> {
+        Err(missing_unit(number))
+    }
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<HumanDuration, E> {
+        Err(missing_unit(number))
     }
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HumanDuration, E> {
         text.parse().map_err(E::custom)
     }
+}
+
+fn missing_unit<E: serde::de::Error>(number: impl fmt::Display) -> E {
+    E::custom(format_args!(
+        "{number} has no unit; write \"30s\", with the quotes"
+    ))
 }
 
 /// The durations that editors accept: numbers with units, or ISO 8601.
@@ -97,7 +114,7 @@ const DURATION_UNIT: &str = "(h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms
 
 impl JsonSchema for HumanDuration {
     fn schema_name() -> Cow<'static, str> {
-        "Span".into()
+        "HumanDuration".into()
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let pattern = DURATION_PATTERN.replace("UNIT", DURATION_UNIT);
@@ -122,6 +139,18 @@ mod tests {
         for bad in ["", "30", "-3s", "soon", "3 parsecs"] {
             assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_bare_number_in_a_file_is_rejected_with_what_to_write() {
+        for number in ["30", "-1", "1.5", "0"] {
+            let error = serde_json::from_str::<HumanDuration>(number).expect_err(number);
+            let text = error.to_string();
+            let expected = format!("{number} has no unit; write \"30s\"");
+            assert!(text.starts_with(&expected), "{text}");
+        }
+        let written: HumanDuration = serde_json::from_str("\"30s\"").expect("a duration");
+        assert_eq!(written, HumanDuration::from_secs(30));
     }
 
     #[test]

@@ -1,16 +1,15 @@
-//! The sections of `toolgate.toml` for the command line: runs, tools and agents.
+//! The sections of `toolgate.toml` about runs, built-in tools and agents.
 
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate::{
-    layers::{Catalog, ProgramSection},
-    model::Effort,
-};
-use toolgate_tools::{FetchOptions, FileLimits, ShellOptions};
+use toolgate_core::Effort;
+use toolgate_layers::{Catalog, ProgramSection};
 
-/// `[run]`: the options of a run, which the command line can override.
+use crate::gate::ApproveMode;
+
+/// `[run]`: the options of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunSection {
@@ -32,37 +31,20 @@ pub struct RunSection {
     pub skills: Vec<PathBuf>,
 }
 
-/// The handling of calls that need an approval.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
-#[serde(rename_all = "kebab-case")]
-pub enum ApproveMode {
-    /// Ask for approval of every call that no rule allows, also of those that only read
-    Ask,
-    /// Allow calls that only read, ask for approval of the others
-    #[default]
-    AutoRead,
-    /// Also allow changes of files in the workspace
-    AutoEdit,
-    /// Never ask: deny calls that need an approval
-    Never,
-    /// Approve every call that no rule denies
-    Yes,
-}
-
 /// `[tools]`: the built-in tools and their limits.
+#[cfg(feature = "tools")]
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolsSection {
     /// Only these tools, by name or glob; by default all of them.
     pub only: Option<Vec<String>>,
     /// The size limits of the file tools.
-    pub files: FileLimits,
+    pub files: toolgate_tools::FileLimits,
     /// The options of shell commands.
-    pub shell: ShellOptions,
+    pub shell: toolgate_tools::ShellOptions,
     /// The hosts that pages may be fetched from; by default none.
-    pub fetch: FetchOptions,
+    #[cfg(feature = "http")]
+    pub fetch: toolgate_tools::FetchOptions,
     /// True if the model may undo changes; people always may.
     pub undo: bool,
 }
@@ -98,6 +80,7 @@ impl ProgramSection for RunSection {
     const NAME: &'static str = "run";
 }
 
+#[cfg(feature = "tools")]
 impl ProgramSection for ToolsSection {
     const NAME: &'static str = "tools";
 }
@@ -106,10 +89,12 @@ impl ProgramSection for AgentsSection {
     const NAME: &'static str = "agent";
 }
 
-/// Returns the catalog of everything that the configuration of the command line can name.
-pub fn cli_catalog() -> Catalog {
-    Catalog::bundled()
+/// Returns the catalog of everything that the configuration of a gate can name.
+pub fn gate_catalog() -> Catalog {
+    let catalog = Catalog::bundled()
         .with_section::<RunSection>()
-        .with_section::<ToolsSection>()
-        .with_section::<AgentsSection>()
+        .with_section::<AgentsSection>();
+    #[cfg(feature = "tools")]
+    let catalog = catalog.with_section::<ToolsSection>();
+    catalog
 }

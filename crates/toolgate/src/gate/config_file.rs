@@ -7,12 +7,15 @@ use std::{
 };
 
 use serde::Serialize;
-use toolgate::{Config, layers::ConfigError};
+use toolgate_layers::{Config, ConfigError};
 
 use crate::{
-    CliError,
-    env::{paths::CliPaths, settings, trust::TrustedConfigs},
+    Error, Result,
+    gate::{StateDir, TrustedConfigs, sections},
 };
+
+/// The file name of a configuration.
+pub const CONFIG_NAME: &str = "toolgate.toml";
 
 /// The size limit of a configuration: people write it by hand, so a larger file is something else.
 const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
@@ -20,8 +23,8 @@ const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 /// The origin of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ConfigOwner {
-    /// Named with `--config`: naming it is trusting it.
+pub enum ConfigOwner {
+    /// Named by the program or on the command line: naming it is trusting it.
     Named,
     /// Found in the project: used only if the user trusts it.
     Project,
@@ -30,16 +33,22 @@ pub(crate) enum ConfigOwner {
 }
 
 /// A configuration file and its text.
+///
+/// A file that comes with a project could loosen the gate, so it is used only if the user trusts
+/// exactly these bytes.
 #[derive(Debug, Clone)]
-pub(crate) struct ConfigFile {
-    pub(crate) owner: ConfigOwner,
-    pub(crate) path: PathBuf,
-    pub(crate) text: String,
+pub struct ConfigFile {
+    /// The origin of the file.
+    pub owner: ConfigOwner,
+    /// The path of the file.
+    pub path: PathBuf,
+    /// The text of the file.
+    pub text: String,
 }
 
 /// The trust in the configuration of a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConfigTrust {
+pub enum ConfigTrust {
     /// The user trusts this text.
     Trusted,
     /// The user trusted it, and it has changed since.
@@ -49,44 +58,49 @@ pub(crate) enum ConfigTrust {
 }
 
 impl ConfigFile {
-    /// Returns the file in effect: the one that is named, that of the project, or that of the user.
-    pub(crate) fn find(paths: &CliPaths) -> Option<(ConfigOwner, PathBuf)> {
-        // One file only: configurations are never merged, so a project cannot add to what was
-        // named.
-        let named = paths.named.clone().map(|path| (ConfigOwner::Named, path));
-        let project = || {
-            paths
-                .project_config()
-                .map(|path| (ConfigOwner::Project, path))
-        };
-        named
-            .or_else(project)
-            .or_else(|| paths.user.clone().map(|path| (ConfigOwner::User, path)))
+    /// Finds the configuration of a project: the nearest one, from `workspace` upward.
+    pub fn of_project(workspace: &Path) -> Option<PathBuf> {
+        workspace
+            .ancestors()
+            .map(|dir| dir.join(CONFIG_NAME))
+            .find(|path| path.is_file())
     }
 
     /// Reads a file, trusted or not.
-    pub(crate) fn read(owner: ConfigOwner, path: PathBuf) -> Result<Self, CliError> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file cannot be read, is larger than a megabyte or is not UTF-8.
+    pub fn read(owner: ConfigOwner, path: PathBuf) -> Result<Self> {
         let text = read_config_text(&path)?;
         Ok(Self { owner, path, text })
     }
 
     /// Parses the file, without environment variables.
-    pub(crate) fn parse_config(&self) -> Result<Config, ConfigError> {
+    ///
+    /// # Errors
+    ///
+    /// Returns the first problem, with its line.
+    pub fn parse_config(&self) -> Result<Config, ConfigError> {
         Config::parse_with_catalog(
             &self.path.display().to_string(),
             &self.text,
-            settings::cli_catalog(),
+            sections::gate_catalog(),
         )
     }
 
     /// Checks whether the user trusts the file with its current text.
-    pub(crate) fn check_trust(&self, home: &Path) -> Result<ConfigTrust, CliError> {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the list of trusted configurations cannot be read.
+    pub fn check_trust(&self, state: &StateDir) -> Result<ConfigTrust> {
         // The user named or wrote the other files; one of the project may come with a cloned
         // repository.
         if self.owner != ConfigOwner::Project {
             return Ok(ConfigTrust::Trusted);
         }
-        let trusted = TrustedConfigs::load(home)?;
+        let trusted = TrustedConfigs::load(state)?;
         if trusted.covers(&self.path, &self.text) {
             Ok(ConfigTrust::Trusted)
         } else if trusted.knows(&self.path) {
@@ -97,21 +111,25 @@ impl ConfigFile {
     }
 
     /// Rejects a file that the user does not trust.
-    pub(crate) fn require_trust(&self, home: &Path) -> Result<(), CliError> {
-        let problem = match self.check_trust(home)? {
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is not trusted, or has changed since.
+    pub fn require_trust(&self, state: &StateDir) -> Result<()> {
+        let problem = match self.check_trust(state)? {
             ConfigTrust::Trusted => return Ok(()),
             ConfigTrust::Changed => "has changed since it was trusted",
             ConfigTrust::Unknown => "is not trusted yet, and it could loosen the gate",
         };
         Err(
-            CliError::usage(format!("{} {problem}", self.path.display()))
+            Error::configuration(format!("{} {problem}", self.path.display()))
                 .with_hint("read it, and if you agree: `toolgate config trust`"),
         )
     }
 }
 
 /// Reads a UTF-8 text up to the size limit of a configuration.
-fn read_config_text(path: &Path) -> Result<String, CliError> {
+fn read_config_text(path: &Path) -> Result<String> {
     let shown = path.display();
     let mut bytes = Vec::new();
     // One byte more than the limit tells a larger file without loading it.
@@ -119,7 +137,7 @@ fn read_config_text(path: &Path) -> Result<String, CliError> {
         File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes));
     read.map_err(|error| read_error(path, &error))?;
     if bytes.len() as u64 > MAX_CONFIG_BYTES {
-        return Err(CliError::usage(format!(
+        return Err(Error::configuration(format!(
             "{shown} is larger than a megabyte, the limit for a configuration"
         ))
         .with_hint("--config names the file; `toolgate config init` writes one to start from"));
@@ -129,12 +147,12 @@ fn read_config_text(path: &Path) -> Result<String, CliError> {
             .iter()
             .filter(|b| **b == b'\n')
             .count();
-        CliError::usage(format!("{shown}:{line}: the file is not UTF-8"))
+        Error::configuration(format!("{shown}:{line}: the file is not UTF-8"))
             .with_hint("save it as UTF-8; `iconv -f latin1 -t utf-8` converts an older encoding")
     })
 }
 
-fn read_error(path: &Path, error: &io::Error) -> CliError {
+fn read_error(path: &Path, error: &io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "`toolgate config init` writes one to start from",
         io::ErrorKind::IsADirectory => "name the file in it, such as DIR/toolgate.toml",
@@ -143,7 +161,7 @@ fn read_error(path: &Path, error: &io::Error) -> CliError {
         }
         _ => "name another file with --config",
     };
-    CliError::usage(format!("{}: {error}", path.display())).with_hint(hint)
+    Error::configuration(format!("{}: {error}", path.display())).with_hint(hint)
 }
 
 #[cfg(test)]

@@ -1,0 +1,83 @@
+//! The settings that a run began with, stored beside the message that begins it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Labels, LayerName, OutputFormat, TaskComplexity, ToolChoice, ToolName};
+
+/// The settings that a run began with, so that resuming it needs no argument and widens nothing.
+///
+/// Layers and tools are code and cannot be stored. Their names are: a run is resumed only with
+/// layers and tools of these names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// The model of the session, written `provider:model`.
+    pub model: String,
+    /// The tools that the run is limited to, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<Vec<String>>,
+    /// The tools that the model may or must call.
+    #[serde(default)]
+    pub choice: ToolChoice,
+    /// The format of the final answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputFormat>,
+    /// The limit of iterations, if the run has one of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_iterations: Option<u32>,
+    /// What happens at that limit, if the run has a rule of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_cap: Option<OnCap>,
+    /// The complexity of the work, for the routing among models.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<TaskComplexity>,
+    /// The names of the layers that were given to the run, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerName>,
+    /// The names of the tools that were given to the run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolName>,
+    /// The labels of the run, redacted.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+}
+
+/// Behaviour of a run that has reached its limit of iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnCap {
+    /// The model is asked once more, without tools, to answer with what it has.
+    #[default]
+    Close,
+    /// The run is an error.
+    Fail,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Schema;
+    use serde_json::json;
+
+    #[test]
+    fn a_stored_run_reads_back_as_it_was() {
+        let schema = Schema::new(json!({ "type": "object" })).expect("valid");
+        let record = RunRecord {
+            model: "a:b".into(),
+            allowed: Some(Vec::new()),
+            choice: ToolChoice::Named("look".into()),
+            output: Some(OutputFormat {
+                name: "person".into(),
+                schema,
+            }),
+            max_iterations: Some(3),
+            on_cap: Some(OnCap::Fail),
+            weight: Some(TaskComplexity::Heavy),
+            layers: vec!["scope".into()],
+            tools: vec!["look".into()],
+            labels: Labels::new([("tenant", "acme")]).expect("valid"),
+        };
+        let stored = serde_json::to_string(&record).expect("is JSON");
+        let read: RunRecord = serde_json::from_str(&stored).expect("reads");
+        assert_eq!(read, record);
+    }
+}

@@ -1,0 +1,138 @@
+//! The parts of a gate that follow from its configuration: services, stack, redactor, approver.
+
+use toolgate_core::{Keyring, Payer, Prices, Registry, Stack, StoreHandle};
+use toolgate_layers::{
+    Config, FilePreview, PathBase, Resources, RuleBook, SecretScanner, SharedRedactor,
+};
+use toolgate_runtime::Skills;
+
+use crate::{
+    Error, Result,
+    gate::{
+        AgentsSection, ApproveMode, RunSection, agents,
+        approve::{SharedApprover, apply_mode, standing_approver},
+        builder::GateOptions,
+        models,
+    },
+};
+
+/// Everything that is built from the configuration, together.
+#[derive(Debug)]
+pub(super) struct GateAssembly {
+    pub(super) config: Config,
+    pub(super) run: RunSection,
+    pub(super) agents: AgentsSection,
+    pub(super) resources: Resources,
+    pub(super) stack: Stack,
+    pub(super) redactor: SharedRedactor,
+    pub(super) approve: ApproveMode,
+    pub(super) approver: Option<SharedApprover>,
+    pub(super) payer: Payer,
+    pub(super) prices: Prices,
+    pub(super) skills: Option<Skills>,
+}
+
+impl GateAssembly {
+    pub(super) fn build(
+        options: &GateOptions,
+        config: Config,
+        store: &StoreHandle,
+        keyring: &Keyring,
+        registry: &Registry,
+    ) -> Result<Self> {
+        let run: RunSection = config.section()?;
+        let approve = options.approve.unwrap_or(run.approve);
+        let config = apply_mode(config, approve)?;
+        let payer = default_payer(options);
+        let resources = share_resources(options, store, keyring, &payer)?;
+        let skills = agents::install_skills(&run, options.workspace.as_deref(), registry)?;
+        let stack = config.build(registry.clone(), &resources)?;
+        // A stack without the layer `redact` still has events, and they are redacted all the same.
+        let redactor = resources
+            .get::<SharedRedactor>()
+            .unwrap_or_else(|| SharedRedactor::new(SecretScanner::standard()));
+        let prices = match &options.prices {
+            Some(prices) => prices.clone(),
+            None => models::load_prices(&run)?,
+        };
+        let approver =
+            standing_approver(approve, options.user.as_ref()).or_else(|| options.approver.clone());
+        Ok(Self {
+            agents: config.section()?,
+            config,
+            run,
+            resources,
+            stack,
+            redactor,
+            approve,
+            approver,
+            payer,
+            prices,
+            skills,
+        })
+    }
+}
+
+fn default_payer(options: &GateOptions) -> Payer {
+    options.payer.clone().unwrap_or_else(|| Payer {
+        user: options.user.as_ref().map(|user| user.as_str().into()),
+        project: project_name(options).map(|project| project.as_str().into()),
+        ..Payer::default()
+    })
+}
+
+fn project_name(options: &GateOptions) -> Option<String> {
+    let workspace = options.workspace.as_ref()?;
+    Some(workspace.display().to_string())
+}
+
+/// Returns the services that layers need and no file can describe.
+fn share_resources(
+    options: &GateOptions,
+    store: &StoreHandle,
+    keyring: &Keyring,
+    payer: &Payer,
+) -> Result<Resources> {
+    let given = options
+        .resources
+        .iter()
+        .fold(Resources::new(), |resources, setup| setup(resources));
+    reject_owned_resources(&given)?;
+    let mut rules = RuleBook::new(store.clone());
+    if let Some(project) = project_name(options) {
+        rules = rules.in_project(&project);
+    }
+    let mut resources = given
+        .store(store.clone())
+        .keyring(keyring.clone())
+        .payer(payer.clone())
+        .rule_book(rules);
+    if let Some(workspace) = &options.workspace {
+        let base = PathBase::new(workspace);
+        resources = resources
+            .preview(FilePreview::new(&base))
+            .path_base(base.root());
+    }
+    Ok(match &options.redactor {
+        Some(redactor) => resources.with(redactor.clone()),
+        None => resources,
+    })
+}
+
+/// Rejects services that the gate owns: a layer with another one would disagree with the rest.
+fn reject_owned_resources(given: &Resources) -> Result<()> {
+    let owned = [
+        (given.get::<StoreHandle>().is_some(), "store"),
+        (given.get::<Keyring>().is_some(), "keyring"),
+        (given.get::<Payer>().is_some(), "payer"),
+        (given.get::<RuleBook>().is_some(), "rule book"),
+        (given.get::<PathBase>().is_some(), "workspace"),
+        (given.get::<SharedRedactor>().is_some(), "redactor"),
+    ];
+    match owned.iter().find(|(given, _)| *given) {
+        Some((_, name)) => Err(Error::configuration(format!(
+            "the {name} belongs to the gate and is not a resource of layers"
+        ))),
+        None => Ok(()),
+    }
+}

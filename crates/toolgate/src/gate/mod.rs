@@ -1,0 +1,501 @@
+//! The front door: a [`Gate`] owns what belongs together, and every session comes from it.
+
+mod agents;
+mod approve;
+mod assembly;
+mod builder;
+#[cfg(feature = "tools")]
+mod builtin_tools;
+mod config_file;
+mod isolation;
+mod models;
+mod sections;
+mod state_dir;
+mod trust;
+
+use std::path::Path;
+
+use serde_json::Value;
+use toolgate_core::{
+    Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal,
+    RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
+    View,
+};
+use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
+use toolgate_runtime::{
+    ApprovalService, Dispatcher, DispatcherBuilder, Gated, Session, SessionBuilder,
+};
+
+#[cfg(feature = "tools")]
+pub use self::sections::ToolsSection;
+use self::{
+    approve::SharedApprover,
+    assembly::GateAssembly,
+    builder::{ConfigSource, GateOptions},
+};
+pub use self::{
+    approve::{ApproveMode, UnknownApproveMode},
+    builder::{GateBuilder, display_address},
+    config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
+    models::{load_prices, open_model, parse_model_name},
+    sections::{AgentSection, AgentsSection, RunSection, gate_catalog},
+    state_dir::StateDir,
+    trust::TrustedConfigs,
+};
+use crate::{Error, Result};
+
+/// The front door: opens a store, loads the keys, and wires what belongs together.
+///
+/// A gate owns the store, the keys, the configuration, the stack of layers, the redactor, the
+/// approver, the tools, the prices and the ledger of receipts. Every session that it opens uses
+/// exactly these, so nothing can be forgotten: each call is validated, judged by policy, asked
+/// about where that is needed, limited, redacted in events and recorded.
+///
+/// ```no_run
+/// use toolgate::prelude::*;
+///
+/// /// Sends money back.
+/// #[tool(side_effect = "network")]
+/// async fn refund(amount: u32) -> String { format!("sent {amount}") }
+///
+/// #[tokio::main]
+/// async fn main() -> toolgate::Result<()> {
+///     let gate = Gate::open("sqlite:agent.db").await?.tool(refund)?.approver(Prompt::terminal("ann"));
+///     let session = gate.session("anthropic:claude-sonnet-4-5").await?;
+///     println!("{}", session.run("Send Ann her 20 back.").await?.text);
+///     Ok(())
+/// }
+/// ```
+///
+/// [`Gate::builder`] has an option for everything. Share a gate between tasks in an
+/// [`Arc`](std::sync::Arc).
+///
+/// What a gate owns cannot be replaced further on: a session of a gate has no other stack, store or
+/// redactor.
+///
+/// ```compile_fail,E0599
+/// # use toolgate::{Gate, Registry, Stack, model::ScriptedModel};
+/// # fn session() -> Result<(), Box<dyn std::error::Error>> {
+/// let stack = Stack::over(Registry::new()).build()?;
+/// let session = Gate::in_memory()?.session_builder(ScriptedModel::new(["Hi."]))?.stack(stack);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use toolgate::{Gate, model::ScriptedModel, store::MemoryStore};
+/// # fn session() -> toolgate::Result<()> {
+/// let session = Gate::in_memory()?.session_builder(ScriptedModel::new(["Hi."]))?.store(MemoryStore::new());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use toolgate::{Gate, model::ScriptedModel};
+/// # fn session() -> toolgate::Result<()> {
+/// let session = Gate::in_memory()?.session_builder(ScriptedModel::new(["Hi."]))?.dispatcher(|dispatcher| dispatcher);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// And it hands out no registry, which would run tools without layers:
+///
+/// ```compile_fail,E0599
+/// # use toolgate::Gate;
+/// let registry = Gate::in_memory().unwrap().registry();
+/// ```
+pub struct Gate {
+    options: GateOptions,
+    store: StoreHandle,
+    keyring: Keyring,
+    registry: Registry,
+    assembly: GateAssembly,
+    problem: Option<&'static str>,
+}
+
+impl Gate {
+    /// Opens a gate over the store that `address` names: `sqlite:PATH`, a plain path,
+    /// `postgres://…` or `memory:`.
+    ///
+    /// Besides the store it reads the keys in the user's state directory (`TOOLGATE_HOME`), which
+    /// are created the first time, and no other file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store or the keys cannot be opened.
+    pub async fn open(address: &str) -> Result<Self> {
+        Self::builder().address(address).open().await
+    }
+
+    /// Opens a gate that keeps everything in memory, with keys of its own. Nothing is read and
+    /// nothing is left behind.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the system has no randomness for the keys.
+    pub fn in_memory() -> Result<Self> {
+        Self::builder().in_memory()?.build()
+    }
+
+    /// Creates a builder, which has an option for everything.
+    pub fn builder() -> GateBuilder {
+        GateBuilder::new()
+    }
+
+    fn from_parts(
+        options: GateOptions,
+        store: StoreHandle,
+        keyring: Keyring,
+        registry: Registry,
+        assembly: GateAssembly,
+    ) -> Self {
+        Self {
+            options,
+            store,
+            keyring,
+            registry,
+            assembly,
+            problem: None,
+        }
+    }
+
+    /// Adds a tool.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the name is taken or not valid, or if the schema cannot be used.
+    pub fn tool(self, tool: impl Tool) -> Result<Self> {
+        self.registry.register(tool)?;
+        Ok(self)
+    }
+
+    /// Adds a tool that the host runs: its calls wait for the host's result.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Gate::tool`] does.
+    pub fn host_tool(self, spec: ToolSpec) -> Result<Self> {
+        self.registry.register_host(spec)?;
+        Ok(self)
+    }
+
+    /// Adds the tools that `install` registers, such as those of skills and strategies.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `install` does, or if the name of a tool is taken.
+    ///
+    /// ```
+    /// use toolgate::{Gate, session::Skills};
+    /// let skills = Skills::discover(["skills"]).skills;
+    /// let gate = Gate::in_memory()?.install(|registry| skills.install(registry))?;
+    /// # Ok::<(), toolgate::Error>(())
+    /// ```
+    pub fn install(
+        self,
+        install: impl FnOnce(&Registry) -> Result<(), RegisterError>,
+    ) -> Result<Self> {
+        // A registry of its own: that of the gate stays inside, because it runs tools without
+        // layers.
+        let own = Registry::new();
+        install(&own)?;
+        self.registry.register_all(&own)?;
+        Ok(self)
+    }
+
+    /// Sets the approver, who is asked at once when a call needs a decision. Without one, the run
+    /// suspends, and [`Gate::approvals`] decides. A second approver is an error when a session is
+    /// opened.
+    pub fn approver(mut self, approver: impl Approver) -> Self {
+        if self.options.approver.is_some() {
+            self.problem = Some("the approver of the gate is given twice");
+            return self;
+        }
+        let approver = SharedApprover::new(approver);
+        self.options.approver = Some(approver.clone());
+        // A mode that answers by itself (`yes`, `never`) stays in force.
+        self.assembly.approver.get_or_insert(approver);
+        self
+    }
+
+    /// Loads a configuration file and builds the stack anew. Naming the file is trusting it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the gate has a configuration already, or if the file is invalid.
+    pub fn config(mut self, path: impl AsRef<Path>) -> Result<Self> {
+        if !matches!(self.options.config, ConfigSource::Defaults) {
+            return Err(Error::configuration(
+                "the configuration of the gate is given twice",
+            ));
+        }
+        let file = ConfigFile::read(ConfigOwner::Named, path.as_ref().to_owned())?;
+        self.options.config = ConfigSource::File(file);
+        let config = self.options.load_config(StateDir::find)?;
+        self.assembly = GateAssembly::build(
+            &self.options,
+            config,
+            &self.store,
+            &self.keyring,
+            &self.registry,
+        )?;
+        Ok(self)
+    }
+
+    /// Opens a new session with a model: an open one, or the name of one, such as
+    /// `"anthropic:claude-sonnet-4-5"`. Keys of providers come from the environment.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model or the session cannot be opened.
+    pub async fn session(&self, model: impl Into<ModelSource>) -> Result<Session> {
+        Ok(self.session_builder(model)?.build().await?)
+    }
+
+    /// Opens a session that exists, to continue it with [`Session::resume`].
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Gate::session`] does, and if another process holds the session
+    /// ([`Error::is_lease_lost`]).
+    pub async fn open_session(
+        &self,
+        session: SessionId,
+        model: impl Into<ModelSource>,
+    ) -> Result<Session> {
+        let builder = self.session_builder(model)?.session(session);
+        Ok(builder.build().await?)
+    }
+
+    /// Creates a builder of a session with this model: instructions, limits, agents, strategies.
+    /// It has no method that replaces what the gate owns.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model cannot be opened.
+    pub fn session_builder(&self, model: impl Into<ModelSource>) -> Result<SessionBuilder<Gated>> {
+        self.check()?;
+        let model = models::open_source(model.into())?;
+        let mut builder = self.wire(Session::ungated(model.clone(), self.registry.clone()));
+        for agent in &self.assembly.agents.0 {
+            builder = builder.agent(agents::build_agent(agent, &model, &self.registry)?);
+        }
+        Ok(builder)
+    }
+
+    /// Creates a builder of a session for a host that asks a model by itself; see
+    /// [`Session::begin_hosted`] and [`Session::arm_tools`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if something that the gate owns was given twice.
+    pub fn host_session_builder(&self) -> Result<SessionBuilder<Gated>> {
+        self.check()?;
+        Ok(self.wire(Session::ungated_host(self.registry.clone())))
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.problem {
+            Some(problem) => Err(Error::configuration(problem)),
+            None => Ok(()),
+        }
+    }
+
+    /// Wires a session: stack, store, keys, redactor, approver, budgets and prices.
+    fn wire(&self, builder: SessionBuilder) -> SessionBuilder<Gated> {
+        let assembly = &self.assembly;
+        let run = &assembly.run;
+        let mut builder = builder
+            .stack(assembly.stack.clone())
+            .budgets(assembly.config.budgets().clone())
+            .payer(assembly.payer.clone())
+            .prices(assembly.prices.clone())
+            .dispatcher(self.dispatcher_setup())
+            .seal();
+        if let Some(user) = &self.options.user {
+            builder = builder.principal(user.clone());
+        }
+        if let Some(instructions) = &run.instructions {
+            builder = builder.instructions(instructions.as_str());
+        }
+        if let Some(rounds) = run.max_iterations {
+            builder = builder.max_iterations(rounds);
+        }
+        if let Some(tokens) = run.max_tokens {
+            builder = builder.max_tokens(tokens);
+        }
+        if let Some(effort) = run.effort {
+            builder = builder.effort(effort);
+        }
+        match &assembly.skills {
+            Some(skills) => builder.strategy(skills.clone()),
+            None => builder,
+        }
+    }
+
+    fn dispatcher_setup(&self) -> impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + use<> {
+        let store = self.store.clone();
+        let keyring = self.keyring.clone();
+        let redactor = self.assembly.redactor.clone();
+        let approver = self.assembly.approver.clone();
+        let dispatch = self.options.dispatch.clone();
+        move |builder| {
+            let builder = dispatch
+                .apply_to(builder)
+                .store(store)
+                .keyring(keyring)
+                .redactor(redactor);
+            match approver {
+                Some(approver) => builder.approver(approver),
+                None => builder,
+            }
+        }
+    }
+
+    /// Opens a dispatcher, which runs turns without a model: calls that a program makes itself.
+    /// They pass the same stack. Without an id, the session is a new one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if another process holds the session, or if the store fails.
+    pub async fn dispatcher(&self, session: Option<SessionId>) -> Result<Dispatcher> {
+        self.check()?;
+        let builder = self.dispatcher_setup()(Dispatcher::builder(self.assembly.stack.clone()));
+        let session = session.unwrap_or_else(|| self.options.dispatch.new_session());
+        Ok(builder.session(session).build().await?)
+    }
+
+    /// Returns the tools as a model is shown them.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a layer makes a schema that cannot be used.
+    pub fn view(&self) -> Result<View> {
+        Ok(View::for_stack(&self.registry, &self.assembly.stack)?)
+    }
+
+    /// Removes a tool; returns true if there was one of this name.
+    pub fn remove_tool(&self, name: &str) -> bool {
+        self.registry.remove(name).is_some()
+    }
+
+    /// Explains what would happen to a call: the verdict, and the reason of each layer. Nothing
+    /// runs and nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the tools cannot be shown.
+    pub async fn explain(&self, tool: &str, arguments: Value) -> Result<Explanation> {
+        let view = self.view()?;
+        let request = ToolRequest::from_json("", tool, arguments);
+        // A dispatcher takes a lease in its store, so this one gets a store of its own. Layers
+        // still read the real store, where the rules and the budgets are.
+        let dispatcher = Dispatcher::builder(self.assembly.stack.clone())
+            .keyring(self.keyring.clone())
+            .build()
+            .await?;
+        let env = CallEnv::new(
+            self.options.dispatch.clock().clone(),
+            self.store.clone(),
+            std::sync::Arc::new(toolgate_core::NoProbe),
+        );
+        let seed = CallSeed {
+            env,
+            ..dispatcher.rehearse_call(&view, &request)
+        };
+        Ok(toolgate_layers::explain(&self.assembly.stack, seed).await)
+    }
+
+    /// Returns the service that lists and decides approval requests, of this and other processes.
+    pub fn approvals(&self) -> ApprovalService {
+        ApprovalService::new(self.store.clone()).keyring(self.keyring.clone())
+    }
+
+    /// Returns the standing rules, which decide on requests beforehand.
+    pub fn standing_rules(&self) -> RuleBook {
+        let rules = self.assembly.resources.get();
+        rules.unwrap_or_else(|| RuleBook::new(self.store.clone()))
+    }
+
+    /// Returns the ledger of receipts.
+    pub fn ledger(&self) -> Ledger {
+        Ledger::main(self.store.clone())
+    }
+
+    /// Returns the key that signs checkpoints of the ledger.
+    pub fn ledger_key(&self) -> LedgerKey {
+        self.keyring.ledger_key()
+    }
+
+    /// Verifies the receipts since the last checkpoint and signs the head of the chain, so that a
+    /// truncated chain is detected. Returns `None` if there is no receipt yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store cannot answer, or if the verification fails: a changed chain is never
+    /// signed.
+    pub async fn sign_checkpoint(&self) -> Result<Option<Checkpoint>, LedgerError> {
+        let ledger = self.ledger();
+        let heads = self.store.ledgers().await?;
+        let begun =
+            |head: &toolgate_core::LedgerHead| head.ledger == *ledger.name() && head.counter > 0;
+        if !heads.iter().any(begun) {
+            return Ok(None);
+        }
+        let now = self.options.dispatch.clock().now();
+        ledger
+            .sign_checkpoint(&self.ledger_key(), now)
+            .await
+            .map(Some)
+    }
+
+    /// Returns the store of sessions, approvals and receipts.
+    pub fn store(&self) -> &StoreHandle {
+        &self.store
+    }
+
+    /// Returns the stack that every call passes.
+    pub fn stack(&self) -> &Stack {
+        &self.assembly.stack
+    }
+
+    /// Returns the configuration in effect, with all changes applied.
+    pub fn configuration(&self) -> &Config {
+        &self.assembly.config
+    }
+
+    /// Returns the `[run]` section of the configuration.
+    pub fn run_section(&self) -> &RunSection {
+        &self.assembly.run
+    }
+
+    /// Returns the services that layers share with displays: toasts, progress, changed files.
+    pub fn resources(&self) -> &Resources {
+        &self.assembly.resources
+    }
+
+    /// Returns the user on whose behalf sessions work, if one is set.
+    pub fn user(&self) -> Option<&Principal> {
+        self.options.user.as_ref()
+    }
+
+    /// Returns what happens to calls that need an approval.
+    pub fn approve_mode(&self) -> ApproveMode {
+        self.assembly.approve
+    }
+
+    /// Returns the names of the configured agents.
+    pub fn agent_names(&self) -> impl Iterator<Item = ToolName> + '_ {
+        let agents = self.assembly.agents.0.iter();
+        agents.map(|agent| ToolName::from(agent.name.as_str()))
+    }
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate")
+            .field("stack", &self.assembly.stack)
+            .field("workspace", &self.options.workspace)
+            .finish_non_exhaustive()
+    }
+}

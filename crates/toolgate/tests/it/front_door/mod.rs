@@ -1,0 +1,7 @@
+//! The front door: the shortest program is the safe one, and what a gate owns is wired once.
+
+mod ownership;
+mod program;
+mod questions;
+mod settings;
+mod stack_is_passed;
