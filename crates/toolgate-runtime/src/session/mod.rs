@@ -101,7 +101,7 @@ pub(crate) struct SteeringMessage {
 
 impl Session {
     /// Creates a builder of a session with `model`, which may call the tools of `registry`, without
-    /// a gate: by default calls pass no layer, nobody is asked and nothing is redacted. The caller
+    /// a gate: by default calls pass no layer, no approval is requested and nothing is redacted. The caller
     /// wires stack, store, keys and redactor; a gate does that by itself.
     pub fn ungated(model: impl Model, registry: Registry) -> SessionBuilder {
         SessionBuilder::new(Arc::new(model), registry)
