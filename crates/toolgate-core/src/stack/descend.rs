@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use smallvec::SmallVec;
 
 use crate::{
     Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, Failure, LayerName, Next,
@@ -37,8 +38,8 @@ pub(super) struct DescentState {
     pub(super) entries: Vec<LayerVisit>,
     pub(super) changes: Vec<Provenance>,
     pub(super) attempts: u32,
-    /// The passes through the deciding layers, oldest first.
-    pub(super) passes: Vec<DecidingPass>,
+    /// The passes through the deciding layers, oldest first. Nearly always one: no allocation.
+    pub(super) passes: SmallVec<[DecidingPass; 1]>,
     /// The arguments that were last found to fit the tool's own schema.
     pub(super) valid: Option<Arguments>,
     /// The arguments that the executor was last given.
@@ -328,7 +329,7 @@ impl CallDescent {
             entries: Vec::with_capacity(plan.frames.len()),
             changes: Vec::new(),
             attempts: call.attempts_before(),
-            passes: Vec::new(),
+            passes: SmallVec::new(),
             // The view has checked these; if it shows the tool's own schema, that was the check.
             valid: call
                 .shown_tool()

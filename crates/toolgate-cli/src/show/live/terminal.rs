@@ -11,11 +11,10 @@ use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
     Gate, Session,
     layers::{Toast, ToastManager},
+    session::RunHandle,
 };
 
-use super::{
-    FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay, join_report,
-};
+use super::{FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay};
 use crate::{
     CliError, CommandContext,
     show::{
@@ -29,7 +28,6 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(80);
 
 /// A run on a terminal.
 pub(crate) struct TerminalFollower<'a> {
-    session: Session,
     display: LiveDisplay,
     desk: AnswerHandler<'a>,
     keyboard: Keyboard,
@@ -97,7 +95,6 @@ impl<'a> TerminalFollower<'a> {
         display.update_prompt();
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {
-            session: session.clone(),
             display,
             desk,
             keyboard,
@@ -136,26 +133,30 @@ impl<'a> TerminalFollower<'a> {
                 _ = ticks.tick() => WakeCause::Tick,
                 fed = job.feed.next() => WakeCause::Fed(fed?),
                 () = toasts_changed(&mut toasted) => WakeCause::Toasts,
-                report = &mut job.task => {
-                    // The task may finish before its last events were read from the bus.
+                report = job.run.report() => {
+                    // The run may end before its last events were read from the bus.
                     for event in job.feed.drain_events().await? {
                         self.display.apply_item(&FeedItem::Event(event));
                     }
-                    WakeCause::Done(FollowEnd::Report(Box::new(join_report(report)?)))
+                    WakeCause::Done(FollowEnd::Report(Box::new(report?)))
                 }
             };
-            if let Some(ended) = self.handle_wake(woken).await? {
+            if let Some(ended) = self.handle_wake(woken, &job.run).await? {
                 return Ok(ended);
             }
         }
     }
 
-    async fn handle_wake(&mut self, woken: WakeCause) -> Result<Option<FollowEnd>, CliError> {
+    async fn handle_wake(
+        &mut self,
+        woken: WakeCause,
+        run: &RunHandle,
+    ) -> Result<Option<FollowEnd>, CliError> {
         match woken {
-            WakeCause::Stop => return Ok(self.stop()),
+            WakeCause::Stop => return Ok(self.stop(run)),
             // Some terminals also report releases; a key must not count twice.
             WakeCause::Pressed(Some(Ok(Input::Key(key)))) if key.kind != KeyEventKind::Release => {
-                return self.handle_key(key).await;
+                return self.handle_key(key, run).await;
             }
             WakeCause::Pressed(Some(Ok(Input::Resize(width, height)))) => {
                 self.display.resize((width, height))?
@@ -164,7 +165,7 @@ impl<'a> TerminalFollower<'a> {
             // A terminal that is gone stops the run as Ctrl-C does.
             WakeCause::Pressed(Some(Err(_)) | None) => {
                 self.keyboard.release()?;
-                return Ok(self.stop());
+                return Ok(self.stop(run));
             }
             WakeCause::Tick => {
                 self.display.tick();
@@ -185,12 +186,16 @@ impl<'a> TerminalFollower<'a> {
         Ok(None)
     }
 
-    async fn handle_key(&mut self, key: KeyEvent) -> Result<Option<FollowEnd>, CliError> {
+    async fn handle_key(
+        &mut self,
+        key: KeyEvent,
+        run: &RunHandle,
+    ) -> Result<Option<FollowEnd>, CliError> {
         // In raw mode Ctrl-C is a key like any other and raises no signal.
         if key.modifiers.contains(KeyModifiers::CONTROL)
             && matches!(key.code, KeyCode::Char('c' | 'C'))
         {
-            return Ok(self.stop());
+            return Ok(self.stop(run));
         }
         let act = self.display.prompt.handle_key(key);
         self.desk
@@ -203,11 +208,11 @@ impl<'a> TerminalFollower<'a> {
 
     /// Interrupts the turn the first time; the second time, quits without waiting until it is
     /// saved.
-    fn stop(&mut self) -> Option<FollowEnd> {
+    fn stop(&mut self, run: &RunHandle) -> Option<FollowEnd> {
         if std::mem::replace(&mut self.stopping, true) {
             return Some(FollowEnd::Quit);
         }
-        self.session.interrupt();
+        run.interrupt();
         self.display.show_stopping();
         None
     }
