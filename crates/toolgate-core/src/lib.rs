@@ -42,10 +42,14 @@ mod value;
 
 pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
 pub use approval::rules::{AdmittedDecision, Vote, admit_decision};
+pub use approval::seal::ChangedRequest;
+pub use approval::shown::mask::{SecretSource, SecretSpan};
+pub use approval::shown::visible::{VisiblePart, VisibleText, escape_invisible};
+pub use approval::shown::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest};
 pub use approval::token::{AskClaims, GrantClaims, TokenError, unverified_approval_id};
 pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
-    DynApprover, EditStage, FileState, Quorum, Verdict,
+    DynApprover, EditStage, FileState, PathLink, Quorum, StatedReason, Verdict,
 };
 pub use budget::billing::{BillingService, ExpenseState};
 pub use budget::charge::{

@@ -148,9 +148,11 @@ pub mod session {
 pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
-        ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
-        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
-        Vote, admit_decision, unverified_approval_id,
+        ApprovalRequirement, Approver, AskClaims, ChangedRequest, Decision, DynApprover, EditStage,
+        FileState, GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, PathLink, Quorum,
+        SHOWN_MARGIN, SecretKey, ShownField, ShownKind, ShownRequest, StatedReason, TokenError,
+        Verdict, VisiblePart, VisibleText, Vote, admit_decision, escape_invisible,
+        unverified_approval_id,
     };
     pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{

@@ -6,4 +6,5 @@ pub(crate) mod live;
 pub mod render;
 pub(crate) mod rule_proposal;
 pub mod screen;
+pub(crate) mod stored_requests;
 pub mod tui;

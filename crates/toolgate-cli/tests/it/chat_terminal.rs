@@ -386,14 +386,14 @@ fn it_works_in_tmux() {
         "-x",
         "80",
         "-y",
-        "24",
+        "34",
         &command,
     ];
     let terminal = Terminal::builder("tmux")
         .args(tmux)
         .env("TERM", "xterm-256color")
         .env("LC_ALL", "C.UTF-8");
-    let mut terminal = place.set_up(terminal).size(80, 24).spawn();
+    let mut terminal = place.set_up(terminal).size(80, 34).spawn();
     terminal.wait_for("2 approvals pending");
     terminal.wait_for("› write 日本語 two files");
     terminal.press_key(Key::Tab);

@@ -2,6 +2,8 @@
 
 pub(crate) mod keys;
 pub(crate) mod rules;
+pub(crate) mod seal;
+pub(crate) mod shown;
 pub(crate) mod token;
 
 use std::future::Future;
@@ -43,6 +45,9 @@ pub struct ApprovalRequest {
     /// The reason approval is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The reason that the model gave for the call, if it was asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated_reason: Option<String>,
     /// The strongest possible effect of the call.
     pub risk: SideEffect,
     /// Additional content to show, such as a diff.
@@ -60,6 +65,9 @@ pub struct ApprovalRequest {
     /// The files that the shown content was made from, as they were then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileState>,
+    /// The paths in the arguments that lead through a link, and where they lead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<PathLink>,
     /// The number of approvals needed, if one is not enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quorum: Option<Quorum>,
@@ -74,7 +82,30 @@ pub struct ApprovalRequest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
     pub signed: bool,
+    /// The digest of the redacted copy in the event, which lists show. Only the stored request has
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub event_digest: Option<Digest>,
+    /// The token that shows that the stored request was not changed. Only the stored request has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub seal: Option<String>,
 }
+
+/// A path that leads through a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathLink {
+    /// The path as the call has it.
+    pub path: String,
+    /// The place it leads to.
+    pub target: String,
+}
+
+/// The reason that the model gave for a call: an extension that a layer puts on the call before it
+/// removes the parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatedReason(pub std::sync::Arc<str>);
 
 /// A file as it was when approval was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -122,6 +153,23 @@ pub enum ApprovalChange {
 }
 
 impl ApprovalChange {
+    /// Returns the text that people read.
+    pub fn text(&self) -> String {
+        let text = match self {
+            Self::Arguments => "the arguments differ from those that were approved",
+            Self::Tool => "the tool has changed since it was approved",
+            Self::Policy => "the policy has changed since it was approved",
+            Self::Requirement => {
+                "approval is needed for a reason that was not shown when it was approved"
+            }
+            Self::File { path } => return format!("{path} has changed since it was approved"),
+            Self::Forged => "the approval was not signed by this installation",
+            Self::KeyGone => "the key that signed the approval no longer exists",
+            Self::Replayed => "the approval was already used",
+        };
+        text.to_owned()
+    }
+
     /// Returns the code for it in logs and on the wire.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -150,16 +198,22 @@ impl ApprovalRequest {
             arguments_digest: call.arguments.digest(),
             fingerprint: call.shown_tool().map(|shown| shown.entry.fingerprint),
             reason: None,
+            stated_reason: call
+                .extension::<StatedReason>()
+                .map(|stated| stated.0.to_string()),
             risk: call.annotations().strongest_effect(),
             shown: None,
             expires_at: None,
             requester: call.turn().principal.clone(),
             policy_version: None,
             files: Vec::new(),
+            links: Vec::new(),
             quorum: None,
             changed: Vec::new(),
             requirements: Vec::new(),
             signed: false,
+            event_digest: None,
+            seal: None,
         }
     }
 
@@ -233,6 +287,9 @@ pub struct Decision {
     pub verdict: Verdict,
     /// The approver.
     pub by: Principal,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The three possible decisions. Any other word is an error and never an approval.
@@ -269,6 +326,7 @@ impl Decision {
         Self {
             verdict: Verdict::Approve,
             by: by.into(),
+            unseen: false,
         }
     }
 
@@ -277,6 +335,7 @@ impl Decision {
         Self {
             verdict: Verdict::ApproveWithEdits { arguments },
             by: by.into(),
+            unseen: false,
         }
     }
 
@@ -287,7 +346,14 @@ impl Decision {
                 reason: reason.map(str::to_owned),
             },
             by: by.into(),
+            unseen: false,
         }
+    }
+
+    /// Records that the approver has acknowledged that the request was not shown in full.
+    pub fn unseen(mut self) -> Self {
+        self.unseen = true;
+        self
     }
 }
 

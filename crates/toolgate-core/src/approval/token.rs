@@ -45,6 +45,9 @@ pub struct GrantClaims {
     pub by: Vec<Principal>,
     /// The time the decision was accepted.
     pub decided_at: Timestamp,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The claims of a token. The kind is part of what is signed, so a request cannot pass for its
@@ -60,6 +63,7 @@ enum TokenClaims {
     Ask(AskClaims),
     Grant(Box<GrantClaims>),
     Vote(Box<VoteClaims>),
+    Seal(AskClaims),
 }
 
 /// One approval of several that a quorum needs.
@@ -154,6 +158,7 @@ impl GrantClaims {
                 .cloned()
                 .collect(),
             decided_at: answer.decided_at?,
+            unseen: answer.decision.unseen,
         })
     }
 }
@@ -198,7 +203,9 @@ impl Keyring {
     pub fn verify_ask_token(&self, token: &str) -> Result<AskClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Ask(claims) => Ok(claims),
-            TokenClaims::Grant(_) | TokenClaims::Vote(_) => Err(TokenError::Mismatch),
+            TokenClaims::Grant(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
+                Err(TokenError::Mismatch)
+            }
         }
     }
 
@@ -210,7 +217,9 @@ impl Keyring {
     pub fn verify_grant_token(&self, token: &str) -> Result<GrantClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Grant(claims) => Ok(*claims),
-            TokenClaims::Ask(_) | TokenClaims::Vote(_) => Err(TokenError::Mismatch),
+            TokenClaims::Ask(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
+                Err(TokenError::Mismatch)
+            }
         }
     }
 
@@ -233,9 +242,31 @@ impl Keyring {
     ) -> Result<(), TokenError> {
         match self.verify_token(vote.token.as_deref().unwrap_or_default())? {
             TokenClaims::Vote(claims) if *claims == VoteClaims::for_vote(request, vote) => Ok(()),
-            TokenClaims::Vote(_) | TokenClaims::Ask(_) | TokenClaims::Grant(_) => {
-                Err(TokenError::Mismatch)
-            }
+            TokenClaims::Vote(_)
+            | TokenClaims::Ask(_)
+            | TokenClaims::Grant(_)
+            | TokenClaims::Seal(_) => Err(TokenError::Mismatch),
+        }
+    }
+
+    /// Creates the token that is stored with a request. It is of another kind than the one that is
+    /// sent to an approver: a reader of the store cannot decide with it.
+    pub(crate) fn seal_token(&self, request: &ApprovalRequest) -> String {
+        self.sign_claims(&TokenClaims::Seal(AskClaims::for_request(request)))
+    }
+
+    /// Checks that a token was stored with exactly this request.
+    pub(crate) fn check_seal_token(
+        &self,
+        token: &str,
+        request: &ApprovalRequest,
+    ) -> Result<(), TokenError> {
+        match self.verify_token(token)? {
+            TokenClaims::Seal(claims) if claims == AskClaims::for_request(request) => Ok(()),
+            TokenClaims::Seal(_)
+            | TokenClaims::Vote(_)
+            | TokenClaims::Ask(_)
+            | TokenClaims::Grant(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -329,7 +360,7 @@ impl<'a> TokenParts<'a> {
 /// that the token was rejected.
 pub fn unverified_approval_id(token: &str) -> Option<ApprovalId> {
     match TokenParts::parse(token).ok()?.decode_claims().ok()? {
-        TokenClaims::Ask(claims) => Some(claims.approval_id),
+        TokenClaims::Ask(claims) | TokenClaims::Seal(claims) => Some(claims.approval_id),
         TokenClaims::Grant(claims) => Some(claims.about.approval_id),
         TokenClaims::Vote(claims) => Some(claims.about.approval_id),
     }
@@ -369,6 +400,15 @@ impl ApprovalRequest {
         // Only if there are any: a request of an earlier version keeps its digest.
         if !self.requirements.is_empty() {
             flat["requirements"] = serde_json::json!(self.requirements);
+        }
+        if let Some(stated) = &self.stated_reason {
+            flat["stated_reason"] = serde_json::json!(stated);
+        }
+        if !self.links.is_empty() {
+            flat["links"] = serde_json::json!(self.links);
+        }
+        if let Some(digest) = self.event_digest {
+            flat["event_digest"] = serde_json::json!(digest);
         }
         Json::from_shallow(flat).digest()
     }

@@ -521,6 +521,7 @@ mod tests {
                 approver: "ann".into(),
                 reason: None,
                 edited: true,
+                unseen: false,
             },
             ToolEvent::ToolExecutionStarted {
                 attempt: 1,

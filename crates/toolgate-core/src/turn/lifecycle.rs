@@ -156,6 +156,9 @@ pub enum ToolEvent {
         /// True if the approver changed the arguments.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         edited: bool,
+        /// True if the approver has acknowledged that the request was not shown in full.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unseen: bool,
     },
     /// The call was denied or blocked before it started.
     ToolDenied {
@@ -398,6 +401,7 @@ mod tests {
                 approver: "ann".into(),
                 reason: None,
                 edited: false,
+                unseen: false,
             },
             started(false),
             started(true),

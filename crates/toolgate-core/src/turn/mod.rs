@@ -524,6 +524,7 @@ mod tests {
             approver: "ann".into(),
             reason: None,
             edited: false,
+            unseen: false,
         }
     }
 

@@ -253,6 +253,7 @@ impl World {
                         approver: "ann".into(),
                         reason: None,
                         edited: false,
+                        unseen: false,
                     };
                     assert!(self.apply(n, event));
                 } else {

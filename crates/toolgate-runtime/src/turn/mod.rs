@@ -147,6 +147,7 @@ impl Dispatcher {
             shared.store.clone(),
             shared.keyring.clone(),
             shared.clock.clone(),
+            shared.redactor.clone(),
             shared.late.clone(),
         )
     }

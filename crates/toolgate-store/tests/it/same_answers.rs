@@ -141,6 +141,7 @@ fn batch(
                 approver: "ann".into(),
                 reason: None,
                 edited: false,
+                unseen: false,
             };
             tool_event(of, n, call_id(call.into()), approved)
         }

@@ -263,6 +263,7 @@ fn sample_lives(status: Status) -> Vec<Vec<Event>> {
         approver: "ann".into(),
         reason: None,
         edited: false,
+        unseen: false,
     };
     let started = |external| ToolEvent::ToolExecutionStarted {
         attempt: 1,

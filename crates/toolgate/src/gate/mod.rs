@@ -408,7 +408,9 @@ impl Gate {
 
     /// Returns the service that lists and decides approval requests, of this and other processes.
     pub fn approvals(&self) -> ApprovalService {
-        ApprovalService::new(self.store.clone()).keyring(self.keyring.clone())
+        ApprovalService::new(self.store.clone())
+            .keyring(self.keyring.clone())
+            .redactor(self.assembly.redactor.clone())
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

@@ -17,7 +17,8 @@ use toolgate::{
     },
     layers::{Approval, RuleBook, RuleError, StandingRule},
     prelude::*,
-    session::{RejectCode, TurnEnd, TurnReport},
+    session::{Dispatcher, RejectCode, TurnEnd, TurnReport},
+    stack::ToolRequest,
     store::{ApprovalFilter, ApprovalState, MemoryStore, StoreHandle},
     value::{Json, Timestamp},
 };
@@ -554,4 +555,47 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
         "look",
         "even for calls that need no approval otherwise"
     );
+}
+
+#[tokio::test]
+async fn a_message_shows_the_approver_the_call_that_runs() {
+    let world = ApprovalWorld::new();
+    for (note, visible) in [
+        (
+            "Cookie: a=b; touch pwned",
+            "note: Cookie: a=b; touch pwned⟨looks like a secret⟩",
+        ),
+        (
+            "PASSWORD=hunter2;touch pwned",
+            "PASSWORD=hunter2;touch⟨looks like a secret⟩ pwned",
+        ),
+        (
+            "TOKEN=Zk3PqR7tVx9LmN2sQw5T ls",
+            "note: TOKEN=⟨masked: 20 characters⟩ ls",
+        ),
+        ("a\u{200b}b", "note: a⟨U+200B⟩b"),
+        (
+            "https://u:p4ssw0rd;x@host",
+            "note: https://u:p4ssw0rd;x⟨looks like a secret⟩@host",
+        ),
+    ] {
+        let builder = Dispatcher::builder(world.stack(world.asking_layer()))
+            .store(world.store.clone())
+            .keyring(world.ring.clone())
+            .redactor(toolgate::layers::SecretScanner::standard());
+        let process = builder.build().await.expect("builds");
+        let arguments = json!({ "amount": 5, "note": note });
+        let call = ToolRequest::from_json("1", "pay", arguments);
+        let report = run_turn(&process, world.view(), vec![call]).await;
+        let desk = process.approval_service();
+        let messages = suspended_messages(&desk, &report).await.expect("written");
+        let [part] = &approval_requests(&messages)[..] else {
+            panic!("one request: {messages:?}")
+        };
+        assert!(
+            part.rendered.iter().any(|line| line == visible),
+            "{:?}",
+            part.rendered
+        );
+    }
 }

@@ -113,7 +113,7 @@ fn print_result(
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             cx.out.print_note(format_args!(
                 "{pending}: {} needs an approval{why}",
-                request.tool
+                style::escape_controls(request.tool.as_str())
             ))?;
             let id = &request.approval_id;
             cx.out.print_note(format_args!(

@@ -1,7 +1,10 @@
 //! The approval prompt: which request is shown, what each key means. Pure; the display carries out
 //! the result.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use anstyle::{AnsiColor, Style};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -27,12 +30,18 @@ const KEY: Style = AnsiColor::Yellow.on_default().bold();
 #[derive(Debug, Default)]
 pub(crate) struct ApprovalPrompt {
     questions: Vec<Arc<ApprovalRequest>>,
+    /// Each of them in one short line.
+    summaries: HashMap<(CallId, u32), String>,
     at: usize,
     mode: PromptStep,
     /// Requests that the user postponed, with their generation.
     skipped: HashSet<(CallId, u32)>,
     /// Requests that were answered, until the log shows the decision.
     answered: HashSet<(CallId, u32)>,
+    /// The number of rows that were printed of each request.
+    printed: HashMap<(CallId, u32), usize>,
+    /// Requests that were printed in full.
+    complete: HashSet<(CallId, u32)>,
 }
 
 /// The step of answering.
@@ -53,8 +62,12 @@ enum PromptStep {
 pub(crate) enum PromptAction {
     /// Show a request in full.
     Show(Arc<ApprovalRequest>),
+    /// Show the next page of a request.
+    More(Arc<ApprovalRequest>),
     /// Approve.
     Approve(Arc<ApprovalRequest>),
+    /// Approve, although the request was not shown in full.
+    ApproveUnseen(Arc<ApprovalRequest>),
     /// Approve with other arguments.
     ApproveEdited(Arc<ApprovalRequest>, Arguments),
     /// Deny, with an optional reason.
@@ -78,8 +91,10 @@ impl ApprovalPrompt {
     /// current now.
     pub(crate) fn sync_requests(&mut self, screen: &SessionScreen) -> Option<Arc<ApprovalRequest>> {
         let before = self.current().map(|request| request_key(request));
+        // Only what is loaded: an event has a redacted copy, and nobody decides on that.
         let waiting = screen
             .pending_calls()
+            .filter(|call| call.shown.is_some())
             .filter_map(|call| call.question.clone());
         // By call and generation: a new request for the same call is shown again.
         let open = |request: &Arc<ApprovalRequest>| {
@@ -87,6 +102,11 @@ impl ApprovalPrompt {
                 && !self.answered.contains(&request_key(request))
         };
         self.questions = waiting.filter(open).collect();
+        let line = |request: &Arc<ApprovalRequest>| {
+            let call = screen.call(request.approval_id.call_id())?;
+            Some((request_key(request), call.arguments_line()?))
+        };
+        self.summaries = self.questions.iter().filter_map(line).collect();
         let same = self
             .questions
             .iter()
@@ -130,6 +150,24 @@ impl ApprovalPrompt {
         {
             self.mode = PromptStep::Rule(Box::new(proposal));
         }
+    }
+
+    /// Returns the number of rows that were printed of a request.
+    pub(crate) fn printed_rows(&self, request: &ApprovalRequest) -> usize {
+        let rows = self.printed.get(&request_key(request));
+        rows.copied().unwrap_or_default()
+    }
+
+    /// Stores how many rows were printed of a request, and whether these are all.
+    pub(crate) fn mark_printed(&mut self, request: &ApprovalRequest, rows: usize, all: bool) {
+        self.printed.insert(request_key(request), rows);
+        if all {
+            self.complete.insert(request_key(request));
+        }
+    }
+
+    fn is_complete(&self, request: &ApprovalRequest) -> bool {
+        self.complete.contains(&request_key(request))
     }
 
     /// Reopens a request whose answer was rejected.
@@ -193,15 +231,19 @@ impl ApprovalPrompt {
 
     fn choose_answer(&mut self, code: KeyCode, request: Arc<ApprovalRequest>) -> PromptAction {
         match code {
-            KeyCode::Char('y') => {
+            KeyCode::Char('y') if self.is_complete(&request) => {
                 self.mark_answered(PromptAction::Approve(request.clone()), &request)
             }
+            KeyCode::Char('u') if !self.is_complete(&request) => {
+                self.mark_answered(PromptAction::ApproveUnseen(request.clone()), &request)
+            }
+            KeyCode::Char('v') if !self.is_complete(&request) => PromptAction::More(request),
             KeyCode::Char('n') => {
                 self.mode = PromptStep::Reason(String::new());
                 PromptAction::Nothing
             }
             KeyCode::Char('e') => PromptAction::Edit(request),
-            KeyCode::Char('a') => PromptAction::Propose(request),
+            KeyCode::Char('a') if self.is_complete(&request) => PromptAction::Propose(request),
             KeyCode::Char('?') => PromptAction::Explain(request),
             KeyCode::Char('s') => {
                 self.skipped.insert(request_key(&request));
@@ -273,11 +315,21 @@ impl ApprovalPrompt {
                 let asked =
                     StyledLine::styled(&format!("Run {}?", request.tool), Style::new().bold());
                 let more = (self.questions.len() > 1).then_some(("1-9", "another"));
-                let always = RuleDraft::check_request(request)
-                    .is_ok()
+                let complete = self.is_complete(request);
+                let always = (complete && RuleDraft::check_request(request).is_ok())
                     .then_some(("a", "always"));
-                let keys = [("y", "yes"), ("n", "no"), ("e", "edit")]
-                    .into_iter()
+                let yes: &[(&str, &str)] = if complete {
+                    &[("y", "yes")]
+                } else {
+                    &[
+                        ("v", "show the rest"),
+                        ("u", "yes, without reading the rest"),
+                    ]
+                };
+                let keys = yes
+                    .iter()
+                    .copied()
+                    .chain([("n", "no"), ("e", "edit")])
                     .chain(always)
                     .chain([("?", "why"), ("s", "later")]);
                 vec![asked, keys_line(keys.chain(more))]
@@ -306,8 +358,8 @@ impl ApprovalPrompt {
     fn render_listed(&self, at: usize, request: &ApprovalRequest) -> StyledLine {
         let here = at == self.at;
         let style = if here { Style::new().bold() } else { DIM };
-        let given =
-            crate::show::render::arguments::format_short(request.arguments.as_json().as_value());
+        let given = self.summaries.get(&request_key(request));
+        let given = given.map(String::as_str).unwrap_or_default();
         StyledLine::styled(if here { "▸ " } else { "  " }, KEY)
             .with(&format!("{} ", at + 1), KEY)
             .with(&format!("{} {given}", request.tool), style)
@@ -343,6 +395,17 @@ mod tests {
 
     /// Returns a screen with a pending `write_file` call for each path.
     fn pending_screen(paths: &[&str]) -> SessionScreen {
+        let mut screen = unloaded_screen(paths);
+        for (call, generation) in screen.unloaded_requests() {
+            let question = screen.call(call).and_then(|call| call.question.clone());
+            let shown = question.expect("asked").show(None);
+            screen.set_shown(call, generation, Ok(Arc::new(shown)));
+        }
+        screen
+    }
+
+    /// Returns the same screen before the stored requests are loaded.
+    fn unloaded_screen(paths: &[&str]) -> SessionScreen {
         let mut screen = SessionScreen::new();
         let mut sequence = 0;
         for (number, path) in paths.iter().enumerate() {
@@ -378,6 +441,18 @@ mod tests {
             }
         }
         screen
+    }
+
+    /// Loads the requests, as if all of them had been printed.
+    fn sync_printed(
+        prompt: &mut ApprovalPrompt,
+        screen: &SessionScreen,
+    ) -> Option<Arc<ApprovalRequest>> {
+        let current = prompt.sync_requests(screen);
+        for request in prompt.questions.clone() {
+            prompt.mark_printed(&request, 1, true);
+        }
+        current
     }
 
     const SESSION: SessionId = SessionId::new(uuid::Uuid::from_u128(7));
@@ -423,14 +498,14 @@ mod tests {
         for keys in ["q", "Y", "\n", " ", "yes"] {
             let mut prompt = ApprovalPrompt::default();
             let screen = pending_screen(&["a"]);
-            let request = prompt.sync_requests(&screen).expect("asks");
+            let request = sync_printed(&mut prompt, &screen).expect("asks");
             let acts = press_keys(&mut prompt, keys);
             let approved = acts.contains(&PromptAction::Approve(request));
             assert_eq!(approved, keys == "yes", "{keys:?}: {acts:?}");
         }
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
-        prompt.sync_requests(&screen);
+        sync_printed(&mut prompt, &screen);
         assert_eq!(
             prompt.handle_key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)),
             PromptAction::Nothing
@@ -438,22 +513,70 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_printed_in_full_is_approved_only_with_another_key() {
+        let mut prompt = ApprovalPrompt::default();
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        prompt.mark_printed(&request, 1_000, false);
+        assert_eq!(
+            press_keys(&mut prompt, "yav"),
+            [
+                PromptAction::Nothing,
+                PromptAction::Nothing,
+                PromptAction::More(request.clone())
+            ]
+        );
+        let keys: String = prompt.render_lines().iter().map(StyledLine::text).collect();
+        assert!(
+            keys.contains("v show the rest") && !keys.contains("y yes "),
+            "{keys}"
+        );
+        assert_eq!(
+            press_keys(&mut prompt, "u"),
+            [PromptAction::ApproveUnseen(request.clone())]
+        );
+        prompt.reopen(&request);
+        prompt.sync_requests(&screen);
+        prompt.mark_printed(&request, 1_500, true);
+        assert_eq!(
+            press_keys(&mut prompt, "uy"),
+            [PromptAction::Nothing, PromptAction::Approve(request)]
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_not_loaded_is_not_asked_about() {
+        let mut prompt = ApprovalPrompt::default();
+        let mut screen = unloaded_screen(&["a"]);
+        assert_eq!(prompt.sync_requests(&screen), None);
+        let call = screen.calls()[0].invocation.id;
+        screen.set_shown(call, 7, Err("an earlier request".to_owned()));
+        assert_eq!(screen.unloaded_requests(), [(call, 0)]);
+        screen.set_shown(call, 0, Err("it was changed".to_owned()));
+        let request = prompt.sync_requests(&screen).expect("it can be postponed");
+        assert_eq!(
+            press_keys(&mut prompt, "y"),
+            [PromptAction::Nothing],
+            "{request:?} cannot be shown"
+        );
+    }
+
+    #[test]
     fn an_answered_request_is_not_shown_again_unless_the_answer_is_rejected() {
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a", "b"]);
-        let first = prompt.sync_requests(&screen).expect("asks");
+        let first = sync_printed(&mut prompt, &screen).expect("asks");
         assert_eq!(
             press_keys(&mut prompt, "y"),
             [PromptAction::Approve(first.clone())]
         );
         assert!(
-            prompt
-                .sync_requests(&screen)
+            sync_printed(&mut prompt, &screen)
                 .is_some_and(|next| request_key(&next) != request_key(&first)),
             "the log does not say so yet"
         );
         prompt.reopen(&first);
-        prompt.sync_requests(&screen);
+        sync_printed(&mut prompt, &screen);
         assert_eq!(prompt.questions.len(), 2);
     }
 
@@ -461,7 +584,7 @@ mod tests {
     fn a_reason_may_hold_the_letters_that_are_keys_elsewhere() {
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         let acts = press_keys(&mut prompt, "nany y\n");
         assert_eq!(
             acts.last(),
@@ -477,7 +600,7 @@ mod tests {
         );
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         assert_eq!(
             press_keys(&mut prompt, "n\n").last(),
             Some(&PromptAction::Deny(request, None))
@@ -488,7 +611,7 @@ mod tests {
     fn going_back_decides_nothing() {
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         press_keys(&mut prompt, "nwhy\u{1b}");
         prompt.confirm_edited(&request, Arguments::empty());
         assert_eq!(press_keys(&mut prompt, "n"), [PromptAction::Nothing]);
@@ -504,13 +627,13 @@ mod tests {
     fn a_new_request_does_not_replace_the_one_that_is_being_answered() {
         let mut prompt = ApprovalPrompt::default();
         let both = pending_screen(&["a", "b"]);
-        prompt.sync_requests(&both);
+        sync_printed(&mut prompt, &both);
         press_keys(&mut prompt, "2");
         assert_eq!(current_path(&prompt), "\"b\"");
         press_keys(&mut prompt, "nno");
-        prompt.sync_requests(&both);
+        sync_printed(&mut prompt, &both);
         assert!(matches!(&prompt.mode, PromptStep::Reason(reason) if reason == "no"));
-        prompt.sync_requests(&SessionScreen::new());
+        sync_printed(&mut prompt, &SessionScreen::new());
         assert!(
             prompt.render_lines().is_empty() && matches!(prompt.mode, PromptStep::Choosing),
             "it was decided elsewhere"
@@ -521,7 +644,7 @@ mod tests {
     fn a_rule_is_shown_again_whenever_it_changes() {
         let mut prompt = ApprovalPrompt::default();
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         prompt.confirm_rule(propose_rule(&request));
         let scopes: Vec<RuleScope> = press_keys(&mut prompt, "gsp")
             .into_iter()
@@ -558,7 +681,7 @@ mod tests {
     #[test]
     fn always_is_offered_only_where_a_rule_can_be_drafted() {
         let mut prompt = ApprovalPrompt::default();
-        prompt.sync_requests(&pending_screen(&["a"]));
+        sync_printed(&mut prompt, &pending_screen(&["a"]));
         let shown = |prompt: &ApprovalPrompt| {
             let lines = prompt.render_lines();
             lines.iter().any(|line| line.text().contains("a always"))

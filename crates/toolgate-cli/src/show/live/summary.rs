@@ -13,7 +13,7 @@ use crate::{
     env::{ids, style::NOTE},
     show::{
         render::{StyledLine, format_duration, status_style},
-        screen::{CallState, SessionScreen},
+        screen::{CallState, CallView, SessionScreen},
     },
 };
 
@@ -42,9 +42,8 @@ impl RunEnding {
         took: Duration,
     ) -> Self {
         let asked = |request: &ApprovalRequest| {
-            let given = crate::show::render::arguments::format_short(
-                request.arguments.as_json().as_value(),
-            );
+            let call = screen.call(request.approval_id.call_id());
+            let given = call.and_then(CallView::arguments_line).unwrap_or_default();
             (
                 ids::short_id(request.approval_id.call_id()),
                 format!("{} {given}", request.tool),

@@ -21,6 +21,7 @@ use crate::{
     show::{
         feed::FeedItem,
         screen::{CallState, CallView, SessionScreen},
+        stored_requests::load_shown,
     },
 };
 
@@ -93,8 +94,7 @@ impl<'a> TerminalFollower<'a> {
         screen: SessionScreen,
     ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
-        let mut display = LiveDisplay::new(screen, size()?, cx.out.is_colored());
-        display.update_prompt();
+        let display = LiveDisplay::new(screen, size()?, cx.out.is_colored());
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {
             session: session.clone(),
@@ -123,6 +123,7 @@ impl<'a> TerminalFollower<'a> {
         job: &mut RunTask,
         stops: &mut StopSignals,
     ) -> Result<FollowEnd, CliError> {
+        self.load_requests().await;
         let mut toasted = self.toasts.as_ref().map(ToastManager::subscribe);
         let mut ticks = tokio::time::interval(FRAME_INTERVAL);
         // Otherwise the ticks that are missed while an editor is open would all come at once.
@@ -172,7 +173,10 @@ impl<'a> TerminalFollower<'a> {
                 self.display.draw()?;
                 return Ok(self.is_postponed().then_some(FollowEnd::Postponed));
             }
-            WakeCause::Fed(Some(fed)) => self.display.apply_item(&fed),
+            WakeCause::Fed(Some(fed)) => {
+                self.display.apply_item(&fed);
+                self.load_requests().await;
+            }
             WakeCause::Fed(None) => return Err(CliError::new("the run ended without a report")),
             WakeCause::Toasts => self.display.set_toasts(
                 self.toasts
@@ -183,6 +187,15 @@ impl<'a> TerminalFollower<'a> {
             WakeCause::Done(ended) => return Ok(Some(ended)),
         }
         Ok(None)
+    }
+
+    /// Loads the approval requests that came up, and shows the current one.
+    async fn load_requests(&mut self) {
+        let desk = self.session.dispatcher().approval_service();
+        for (call, generation, shown) in load_shown(&self.display.screen, &desk).await {
+            self.display.screen.set_shown(call, generation, shown);
+        }
+        self.display.update_prompt();
     }
 
     async fn handle_key(&mut self, key: KeyEvent) -> Result<Option<FollowEnd>, CliError> {

@@ -6,6 +6,7 @@ mod confirmations;
 mod older;
 mod receipts;
 mod sessions;
+mod shown;
 
 use std::{
     fs,

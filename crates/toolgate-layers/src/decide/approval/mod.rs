@@ -5,6 +5,7 @@ pub(crate) mod approvers;
 pub(crate) mod options;
 pub(crate) mod preview;
 mod preview_edits;
+mod preview_links;
 pub(crate) mod rule;
 pub(crate) mod rule_book;
 pub(crate) mod rule_draft;
@@ -356,6 +357,9 @@ impl Approval {
             request.shown = Some(shown);
             request.files = files;
         }
+        request.links = preview
+            .map(|preview| preview.find_links(&call.arguments))
+            .unwrap_or_default();
         request
     }
 

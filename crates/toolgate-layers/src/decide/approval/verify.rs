@@ -1,6 +1,8 @@
 //! The last check of an approval before the call runs: is it genuine, and is everything as it was
 //! shown?
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalId, ApprovalRequest, AskClaims, Call, Digest,
@@ -106,12 +108,17 @@ impl ApprovalVerifier {
                 .as_ref()
                 != Some(*file)
         };
-        let files = question.files.iter().filter(differs);
-        files
-            .map(|file| ApprovalChange::File {
-                path: file.path.clone(),
-            })
-            .collect()
+        let files = question.files.iter().filter(differs).map(|file| &file.path);
+        // A link that leads elsewhere, or that was not there when approval was requested.
+        let links = preview.find_links(&question.arguments);
+        let moved = links
+            .iter()
+            .filter(|link| !question.links.contains(link))
+            .chain(question.links.iter().filter(|link| !links.contains(link)))
+            .map(|link| &link.path);
+        let changed: BTreeSet<&String> = files.chain(moved).collect();
+        let changed = changed.into_iter().cloned();
+        changed.map(|path| ApprovalChange::File { path }).collect()
     }
 
     /// Spends the token for this run. The same run may use it again, because its process may have

@@ -225,6 +225,7 @@ fn call_approval(call: &Call, settled: &SettledOutcome) -> Option<ReceiptApprova
             .as_deref()
             .map(|token| Digest::of_bytes(token.as_bytes())),
         rule,
+        unseen: answer.decision.unseen,
     })
 }
 
@@ -565,7 +566,7 @@ mod tests {
         let mut seed = seed("t", json!({}));
         let mut answer = ApprovalAnswer::for_request(
             &ApprovalRequest::for_call(&Call::new(seed.clone())),
-            Decision::approve("ann"),
+            Decision::approve("ann").unseen(),
         );
         answer.token = Some("tg1.secret-token".into());
         answer.decided_at = Some(Timestamp::from_micros(7));
@@ -593,6 +594,7 @@ mod tests {
             at: Some(Timestamp::from_micros(7)),
             token: Some(Digest::of_bytes(b"tg1.secret-token")),
             rule: Some("rule-7".into()),
+            unseen: true,
         };
         assert_eq!(receipt.approval.as_ref(), Some(&expected));
         assert!(

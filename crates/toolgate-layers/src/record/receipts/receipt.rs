@@ -212,6 +212,9 @@ pub struct ReceiptApproval {
     /// The standing rule that approved instead of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 impl Receipt {

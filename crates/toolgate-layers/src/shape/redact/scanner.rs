@@ -10,7 +10,7 @@ use std::{
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, Match, MatchKind};
 use serde_json::{Map, Value};
-use toolgate_core::{Json, RedactionError, Redactor};
+use toolgate_core::{Json, RedactionError, Redactor, SecretSource, SecretSpan};
 
 use crate::shape::redact::detectors::{BUNDLED_DETECTORS, is_literal};
 
@@ -285,11 +285,31 @@ impl SecretScanner {
     pub fn redact_str<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = String::new();
         let mut copied = 0;
-        for found in self.0.anchors.find_iter(text) {
+        for (kind, secret) in self.secret_ranges(text) {
+            out.push_str(&text[copied..secret.start]);
+            out.push_str("[redacted:");
+            out.push_str(kind);
+            out.push(']');
+            copied = secret.end;
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        out.push_str(&text[copied..]);
+        Cow::Owned(out)
+    }
+
+    /// Returns the secrets in a text with their kinds, in order and without overlaps.
+    fn secret_ranges<'a>(
+        &'a self,
+        text: &'a str,
+    ) -> impl Iterator<Item = (&'static str, Range<usize>)> + 'a {
+        let mut done = 0;
+        self.0.anchors.find_iter(text).filter_map(move |found| {
             let anchor = found.range();
             // A secret that began earlier covers this anchor as well.
-            if anchor.start < copied {
-                continue;
+            if anchor.start < done {
+                return None;
             }
             let (kind, secret) = match found
                 .pattern()
@@ -303,21 +323,10 @@ impl SecretScanner {
                     BUNDLED_DETECTORS[bundled].find_secret(text, anchor),
                 ),
             };
-            let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied)
-            else {
-                continue;
-            };
-            out.push_str(&text[copied..secret.start]);
-            out.push_str("[redacted:");
-            out.push_str(kind);
-            out.push(']');
-            copied = secret.end;
-        }
-        if copied == 0 {
-            return Cow::Borrowed(text);
-        }
-        out.push_str(&text[copied..]);
-        Cow::Owned(out)
+            let secret = secret.filter(|range| !range.is_empty() && range.start >= done)?;
+            done = secret.end;
+            Some((kind, secret))
+        })
     }
 
     /// Returns a redacted copy of the value, or `None` if it has no secrets.
@@ -474,6 +483,23 @@ impl Redactor for SecretScanner {
 
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         Ok(self.redact_str(text).into_owned())
+    }
+
+    fn find_secrets(&self, field: Option<&str>, text: &str) -> Vec<SecretSpan> {
+        let named = field.is_some_and(|field| self.secret_kind(field).is_some());
+        let whole = (named && is_literal(text)).then(|| SecretSpan {
+            range: 0..text.len(),
+            source: SecretSource::Assigned,
+        });
+        let found = self.secret_ranges(text).map(|(kind, range)| SecretSpan {
+            range,
+            source: match kind {
+                "known" => SecretSource::Known,
+                "password" | "secret" | "cookie" => SecretSource::Assigned,
+                _ => SecretSource::Shape,
+            },
+        });
+        whole.into_iter().chain(found).collect()
     }
 
     fn safe_prefix(&self, text: &str) -> usize {

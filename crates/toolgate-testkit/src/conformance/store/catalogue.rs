@@ -525,6 +525,7 @@ async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
                 approver: "a".into(),
                 reason: None,
                 edited: false,
+                unseen: false,
             },
         )
         .await?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Approval;
 use serde_json::json;
-use toolgate_core::{ApprovalAnswer, Call, CallSeed, Stack, Suspension};
+use toolgate_core::{ApprovalAnswer, ApprovalChange, Call, CallSeed, Stack, Suspension};
 use toolgate_testkit::{FakeExecutor, call_with, seed};
 
 /// A writer that collects its output.
@@ -152,7 +152,9 @@ async fn text_from_the_model_cannot_control_the_terminal() {
         .await;
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
     assert!(
-        shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"),
+        shown.contains("tool: rm\n")
+            && shown.contains("risk: reaches other machines")
+            && shown.contains("path: ⟨U+001B⟩[2J⟨U+009B⟩31m⟨U+202E⟩txt\n"),
         "{shown}"
     );
     assert!(
@@ -162,14 +164,95 @@ async fn text_from_the_model_cannot_control_the_terminal() {
 }
 
 #[tokio::test]
-async fn withheld_arguments_are_shown_as_withheld() {
+async fn withheld_arguments_are_approved_only_with_another_word_that_is_recorded() {
+    let mut withheld = request();
+    withheld.withheld = true;
+    withheld.arguments = Arguments::empty();
+    for word in ["y", "yes", "approve", "unseen please", "Unseen"] {
+        let typed = format!("{word}\n").repeat(4);
+        let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink());
+        assert_eq!(prompt.decide(withheld.clone()).await, None, "{word}");
+    }
     let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone());
-    let mut request = request();
-    request.withheld = true;
-    prompt.decide(request).await;
+    let prompt = Prompt::new("ann", "unseen\n".as_bytes(), screen.clone());
+    let decision = prompt.decide(withheld).await;
+    assert_eq!(decision, Some(Decision::approve("ann").unseen()));
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
-    assert!(shown.contains("not shown") && !shown.contains("path"));
+    assert!(shown.contains("arguments: ⟨withheld⟩"), "{shown}");
+    let prompt = Prompt::new(
+        "ann",
+        "unseen\nunseen\nunseen\nunseen\n".as_bytes(),
+        io::sink(),
+    );
+    assert_eq!(prompt.decide(request()).await, None, "it was shown");
+}
+
+#[tokio::test]
+async fn a_mask_never_hides_what_runs() {
+    for (command, visible) in [
+        ("echo Cookie: a=b; touch pwned", "touch pwned"),
+        ("PASSWORD=hunter2;touch pwned", "touch pwned"),
+        (
+            "curl https://u:pass;touch pwned;@host/",
+            ";touch pwned;@host/",
+        ),
+        (
+            "echo -----BEGIN PRIVATE KEY-----; touch pwned # -----END PRIVATE KEY-----",
+            "touch pwned",
+        ),
+        ("PASSWORD=$(touch\tpwned) ls", "$(touch⇥   pwned)"),
+        (
+            "curl -H 'Authorization: Bearer x' `touch pwned`",
+            "`touch pwned`",
+        ),
+        (
+            "token=--output=/etc/passwd123ABCdef cmd",
+            "--output=/etc/passwd123ABCdef",
+        ),
+    ] {
+        let screen = CapturedScreen::default();
+        let secrets = SharedRedactor::new(crate::SecretScanner::standard());
+        let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).redactor(secrets);
+        let call = call_with("shell", json!({ "command": command }));
+        prompt.decide(ApprovalRequest::for_call(&call)).await;
+        let shown =
+            String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+        assert!(shown.contains(visible), "{command}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_secret_value_is_masked_with_its_length() {
+    let secrets = SharedRedactor::new(crate::SecretScanner::with_options(
+        crate::SecretScannerOptions::default(),
+        ["Zk3PqR7tVx9LmN2s".to_owned()],
+    ));
+    for (arguments, expected) in [
+        (
+            json!({ "command": "PASSWORD=Zk3PqR7tVx9LmN2sQ ./x" }),
+            "PASSWORD=⟨masked: 17 characters⟩ ./x",
+        ),
+        (
+            json!({ "command": "curl -d key=Zk3PqR7tVx9LmN2s" }),
+            "key=⟨masked: 16 characters⟩\n",
+        ),
+        (
+            json!({ "headers": { "Authorization": "Bq7RtY3uKp9WxZ5cVb2n" } }),
+            "Authorization: ⟨masked: 20 characters⟩",
+        ),
+        (
+            json!({ "password": "hunter2" }),
+            "password: hunter2⟨looks like a secret⟩",
+        ),
+    ] {
+        let screen = CapturedScreen::default();
+        let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).redactor(secrets.clone());
+        let call = call_with("shell", arguments);
+        prompt.decide(ApprovalRequest::for_call(&call)).await;
+        let shown =
+            String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
 }
 
 #[tokio::test]
@@ -244,9 +327,9 @@ async fn a_repeated_request_names_the_changes_and_the_quorum() {
     assert_eq!(prompt.decide(again).await, None);
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
     for line in [
-        "asked again: tool_changed",
-        "asked again: file_changed a\\u{1b}[2J",
-        "to approve: 2 different people",
+        "requested again: the tool has changed since it was approved",
+        "requested again: a⟨U+001B⟩[2J has changed since it was approved",
+        "quorum: 2 approvals needed",
     ] {
         assert!(shown.contains(line), "{shown}");
     }

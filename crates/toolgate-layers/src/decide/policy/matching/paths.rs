@@ -125,6 +125,22 @@ impl PathRoot {
             .then(|| first.into())
     }
 
+    /// Returns the place that `text` leads to if a link is on the way: below the root, or absolute.
+    pub(crate) fn link_target(&self, text: &str) -> Option<String> {
+        let path = Path::new(text);
+        let led = resolve_links(&self.path, path).ok()?;
+        if led == normalize_lexically(&self.path, path) {
+            return None;
+        }
+        let shown = led.strip_prefix(&self.path).unwrap_or(&led);
+        let shown = if shown.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            shown
+        };
+        Some(shown.to_string_lossy().into_owned())
+    }
+
     /// Checks whether a file or directory of that name exists.
     pub(crate) fn has_entry(&self, name: &str) -> bool {
         !name.contains('\0') && fs::symlink_metadata(self.path.join(name)).is_ok()
