@@ -81,7 +81,9 @@ impl Office {
         let found = approvals.find_approval(id).await?;
         let found = found.ok_or("there is no such approval request")?;
         // The row is redacted; an approver sees the stored request.
-        let request = found.request.ok_or("the approval request is no longer stored")?;
+        let request = found
+            .request
+            .ok_or("the approval request is no longer stored")?;
         show::print_request(&found.row, &approvals.show_request(&request));
         Ok(())
     }
