@@ -410,7 +410,7 @@ mod tests {
             ("to read it", options_with(|_| {})),
             ("to\nread\u{202e} it", options_with(|_| {})),
             (long.trim(), options_with(|_| {})),
-            ("kept", options_with(|options| options.strip = false)),
+            ("kept by its own tool", options_with(|_| {})),
             (
                 "noted elsewhere",
                 options_with(|options| options.audit_key = "why".to_owned()),
@@ -422,20 +422,23 @@ mod tests {
         ] {
             let registry = strict_registry();
             let stack = Stack::over(registry.clone())
-                .layer(RequireReason::with_options(options.clone()).expect("valid options"))
+                .layer(RequireReason::with_options(options).expect("valid options"))
                 .layer(crate::Approval::when(|_| Some("it opens".to_owned())))
                 .build()
                 .expect("valid order");
             let view = View::for_stack(&registry, &stack).expect("additive");
-            let arguments = json!({ "path": "a", "reason": reason });
-            let outcome = stack
-                .run(Call::new(seed_for(&view, "open", arguments)))
-                .await;
+            let own = reason.starts_with("kept");
+            let (tool, arguments) = if own {
+                ("fire", json!({ "reason": reason }))
+            } else {
+                ("open", json!({ "path": "a", "reason": reason }))
+            };
+            let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
             let Some(toolgate_core::Suspension::Decision(request)) = outcome.suspension() else {
                 panic!("no approval was requested: {outcome:?}")
             };
             assert_eq!(request.stated_reason.as_deref(), Some(reason));
-            assert_eq!(request.arguments.get("reason").is_some(), !options.strip);
+            assert_eq!(request.arguments.get("reason").is_some(), own);
             let shown = request.show(None).to_string();
             assert!(shown.contains("reason of the model: "), "{shown}");
         }

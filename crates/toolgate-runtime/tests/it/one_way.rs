@@ -645,7 +645,10 @@ async fn a_layer_asks_about_one_call_a_limited_number_of_times() {
 async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let registry = registry(&Probe::default());
     let stack = Stack::over(registry.clone()).layer(AskAgain).build();
+    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
+    let ring = Keyring::new(key);
     let dispatcher = Dispatcher::builder(stack.expect("in order"))
+        .keyring(ring.clone())
         .build()
         .await
         .expect("builds");
@@ -656,8 +659,7 @@ async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let asked = question(&report.results[0]);
     let refused = service.decide(asked, Decision::approve("ann")).await;
     assert!(matches!(refused, Err(DeliverError::NoKeys)), "{refused:?}");
-    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
-    let signing = service.keyring(Keyring::new(key));
+    let signing = service.keyring(ring);
     let decided = signing.decide(asked, Decision::approve("ann")).await;
     decided.expect("can be signed");
 }

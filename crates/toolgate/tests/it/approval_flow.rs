@@ -567,7 +567,7 @@ async fn a_message_shows_the_approver_the_call_that_runs() {
         ),
         (
             "PASSWORD=hunter2;touch pwned",
-            "PASSWORD=hunter2;touch⟨looks like a secret⟩ pwned",
+            "note: PASSWORD=hunter2;touch⟨looks like a secret⟩ pwned",
         ),
         (
             "TOKEN=Zk3PqR7tVx9LmN2sQw5T ls",

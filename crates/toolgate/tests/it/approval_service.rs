@@ -11,7 +11,7 @@ use toolgate::{
     approval::{AdmittedDecision, ApprovalRequest, ApprovalService, DecisionTarget, Quorum},
     layers::Approval,
     prelude::*,
-    session::{Dispatcher, RejectCode, TurnReport},
+    session::{DeliverError, Dispatcher, RejectCode, TurnReport},
     store::{
         ApprovalFilter, ApprovalState, MailboxItem, MailboxStore, RecordKey, RecordStore,
         StoreRecord,
@@ -104,16 +104,18 @@ async fn a_decision_with_the_token_of_the_request_is_accepted_and_runs_once() {
 async fn a_forged_token_is_rejected() {
     let world = ApprovalWorld::new();
     let (_, report, token) = request_with_token(&world).await;
-    let forged = ApprovalService::new(world.handle()).keyring(keyring_with("k1", 66));
-    let rows = forged
+    // Another installation does not even issue a token for a request that it has not sealed.
+    let other = ApprovalService::new(world.handle()).keyring(keyring_with("k1", 66));
+    let rows = other
         .list_approvals(ApprovalFilter::default())
         .await
         .expect("lists");
-    let theirs = forged
-        .request_token(&rows[0])
-        .await
-        .expect("reads")
-        .expect("signed");
+    let unsealed = other.request_token(&rows[0]).await;
+    assert!(
+        matches!(unsealed, Err(DeliverError::Changed(_))),
+        "{unsealed:?}"
+    );
+    let theirs = keyring_with("k1", 66).ask_token(&pending_request(&report, 0));
     assert_eq!(
         code_of(
             world
