@@ -41,6 +41,7 @@ mod turn;
 mod value;
 
 pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
+pub use approval::rule_signature::{InvalidRuleKey, RulePublicKey, RuleSignature};
 pub use approval::rules::{AdmittedDecision, Vote, admit_decision};
 pub use approval::token::{AskClaims, GrantClaims, TokenError, unverified_approval_id};
 pub use approval::{
@@ -61,6 +62,7 @@ pub use budget::{
     ALERT_THRESHOLDS, BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets,
     Expense, Payer, UnknownPrice, crossed_thresholds,
 };
+pub use call::access::{Access, AccessJudge, AccessVerdict};
 pub use call::env::{
     CallEnv, LogLevel, NoProbe, Probe, Progress, ProgressKind, RedactionError, Redactor,
     StartPermit, StopReason,

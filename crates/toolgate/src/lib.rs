@@ -111,17 +111,17 @@ pub mod tool {
 /// Calls, layers and stacks: what a layer sees, how an outcome settles, and the executor below.
 pub mod stack {
     pub use toolgate_core::{
-        AdjustedLayer, AnyLayer, Band, BeforeExecution, Call, CallData, CallEnv, CallError,
-        CallSeed, ChangeSubject, ConsentNote, ErrorCategory, ErrorStatus, Executor, ExecutorTag,
-        Failure, FromFn, HookAction, Hooks, HostExecutor, InvalidNote, Layer, LayerCapabilities,
-        LayerExt, LayerNote, LayerStatus, LogLevel, Matcher, MatcherError, Next, NoProbe,
-        NoteFields, NoteKey, Notes, Outcome, Probe, Progress, ProgressKind, Provenance,
-        RawArguments, ReconciledAttempt, RedactionError, Redactor, Refusal, ResumeState,
-        SettledOutcome, Stack, StackBuilder, StackError, StackRank, StackWarning, StartPermit,
-        Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
-        ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
-        around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
-        run_contained, run_contained_sync,
+        Access, AccessJudge, AccessVerdict, AdjustedLayer, AnyLayer, Band, BeforeExecution, Call,
+        CallData, CallEnv, CallError, CallSeed, ChangeSubject, ConsentNote, ErrorCategory,
+        ErrorStatus, Executor, ExecutorTag, Failure, FromFn, HookAction, Hooks, HostExecutor,
+        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
+        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
+        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
+        Refusal, ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackRank,
+        StackWarning, StartPermit, Status, StopActions, StopConfirmation, StopHandle, StopReason,
+        SupersededNote, Suspension, ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus,
+        UnsettledReason, after, around, before, from_fn, map_call, map_outcome, note_keys, observe,
+        on_error, run_contained, run_contained_sync,
     };
     #[cfg(feature = "tower")]
     pub use toolgate_core::{NextService, TowerLayer, TowerRequest};
@@ -149,8 +149,9 @@ pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
         ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
-        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
-        Vote, admit_decision, unverified_approval_id,
+        GrantClaims, InvalidKeyId, InvalidRuleKey, KeyId, KeyKind, Keyring, Quorum, RulePublicKey,
+        RuleSignature, SecretKey, TokenError, Verdict, Vote, admit_decision,
+        unverified_approval_id,
     };
     pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{

@@ -2,8 +2,9 @@
 
 use toolgate::{
     Config, Gate, GateBuilder,
-    approval::KeyFile,
-    gate::{CONFIG_NAME, gate_catalog},
+    approval::{KeyFile, RulePublicKey},
+    gate::{CONFIG_NAME, ConfigFile, ConfigOwner, StandingRulesSection, gate_catalog},
+    layers::{PathBase, RuleBook},
     store::StoreHandle,
     value::Principal,
 };
@@ -35,7 +36,7 @@ impl CommandContext {
             Some(file) => {
                 // Before it is parsed: nothing in an untrusted file may have an effect.
                 file.require_trust(&self.paths.home)?;
-                file.parse_config()?
+                file.parse_own_config()?
             }
             None => Config::parse_with_catalog(CONFIG_NAME, "", gate_catalog())?,
         };
@@ -69,6 +70,26 @@ impl CommandContext {
     /// Loads the keys that sign approvals, and creates them if there are none.
     pub fn load_keys(&self) -> Result<KeyFile, CliError> {
         Ok(self.paths.home.load_keys()?)
+    }
+
+    /// Returns the keys of others whose standing rules count, from the user's own configuration and
+    /// from no other, whichever configuration is in effect.
+    pub fn trusted_rule_keys(&self) -> Result<Vec<RulePublicKey>, CliError> {
+        let Some(path) = self.paths.user.clone() else {
+            return Ok(Vec::new());
+        };
+        let config = ConfigFile::read(ConfigOwner::User, path)?.parse_config()?;
+        Ok(config.section::<StandingRulesSection>()?.parse_keys()?)
+    }
+
+    /// Returns the standing rules, as a gate for the workspace has them.
+    pub fn open_rule_book(&self, store: StoreHandle) -> Result<RuleBook, CliError> {
+        let workspace = &self.paths.workspace;
+        let book = RuleBook::new(store, self.load_keys()?.keyring());
+        Ok(book
+            .trusting(self.trusted_rule_keys()?)
+            .in_workspace(&PathBase::new(workspace))
+            .in_project(&workspace.display().to_string()))
     }
 
     /// Returns the name of the user for the record, from the environment.

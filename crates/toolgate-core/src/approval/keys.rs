@@ -126,7 +126,11 @@ impl Keyring {
             .verify(message, signature)
     }
 
-    fn signing_key(&self) -> &SecretKey {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &SecretKey> {
+        self.0.iter()
+    }
+
+    pub(crate) fn signing_key(&self) -> &SecretKey {
         self.0
             .first()
             .expect("a ring is created with its active key")
@@ -140,13 +144,15 @@ impl Keyring {
 impl SecretKey {
     /// Derives the key that signs ledger checkpoints. Neither key reveals the other.
     pub fn ledger_key(&self) -> LedgerKey {
-        // No token is signed over this label, because tokens begin with `tg1.`: otherwise an HMAC
+        let derived = self.derive_secret(b"toolgate ledger key 1");
+        LedgerKey::from_bytes(&Zeroizing::new(derived))
+    }
+
+    /// Derives the secret of a key for one purpose.
+    pub(crate) fn derive_secret(&self, purpose: &[u8]) -> [u8; 32] {
+        // No token is signed over a purpose, because tokens begin with `tg1.`: otherwise an HMAC
         // signature would be the derived key.
-        let derived = self
-            .start_mac(b"toolgate ledger key 1")
-            .finalize()
-            .into_bytes();
-        LedgerKey::from_bytes(&Zeroizing::new(derived.into()))
+        self.start_mac(purpose).finalize().into_bytes().into()
     }
 
     /// Creates a key from 32 random bytes.

@@ -1,6 +1,7 @@
 //! Approval requests, decisions, and the match between the two.
 
 pub(crate) mod keys;
+pub(crate) mod rule_signature;
 pub(crate) mod rules;
 pub(crate) mod token;
 

@@ -98,7 +98,11 @@ fn share_resources(
         .iter()
         .fold(Resources::new(), |resources, setup| setup(resources));
     reject_owned_resources(&given)?;
-    let mut rules = RuleBook::new(store.clone());
+    let mut rules =
+        RuleBook::new(store.clone(), keyring.clone()).trusting(options.rule_keys.iter().copied());
+    if let Some(workspace) = &options.workspace {
+        rules = rules.in_workspace(&PathBase::new(workspace));
+    }
     if let Some(project) = project_name(options) {
         rules = rules.in_project(&project);
     }

@@ -8,7 +8,8 @@ use std::{
 
 use toolgate_core::{
     Approver, BudgetRule, Clock, IdSource, Keyring, Layer, MemoryStore, Payer, Prices, Principal,
-    Redactor, RegisterError, Registration, Registry, SessionId, StoreHandle, Tool, ToolSpec,
+    Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId, StoreHandle, Tool,
+    ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
 use toolgate_runtime::{DispatcherBuilder, OnFailure, SystemClock, TimeOrderedIds};
@@ -60,6 +61,7 @@ pub(super) struct GateOptions {
     pub(super) prices: Option<Prices>,
     pub(super) approver: Option<SharedApprover>,
     pub(super) approve: Option<ApproveMode>,
+    pub(super) rule_keys: Vec<RulePublicKey>,
     pub(super) environment: bool,
     pub(super) dispatch: DispatchOptions,
 }
@@ -144,6 +146,7 @@ impl GateBuilder {
                 prices: None,
                 approver: None,
                 approve: None,
+                rule_keys: Vec::new(),
                 environment: false,
                 dispatch,
             },
@@ -376,6 +379,13 @@ impl GateBuilder {
         self
     }
 
+    /// Lets standing rules count that are signed with these keys of others. The keys must come from
+    /// the user or the operator, and not from the project or the store.
+    pub fn trust_rule_keys(mut self, keys: impl IntoIterator<Item = RulePublicKey>) -> Self {
+        self.options.rule_keys.extend(keys);
+        self
+    }
+
     /// Sets the clock, for tests.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.options.dispatch.clock = Arc::new(clock);
@@ -579,7 +589,7 @@ impl GateOptions {
             ConfigSource::File(file) => {
                 // Before it is parsed: nothing in an untrusted file may have an effect.
                 file.require_trust(&state()?)?;
-                file.parse_config()?
+                file.parse_own_config()?
             }
         };
         let config = if self.environment {

@@ -11,7 +11,7 @@ use toolgate_layers::{Config, ConfigError};
 
 use crate::{
     Error, Result,
-    gate::{StateDir, TrustedConfigs, sections},
+    gate::{StandingRulesSection, StateDir, TrustedConfigs, sections},
 };
 
 /// The file name of a configuration.
@@ -87,6 +87,25 @@ impl ConfigFile {
             &self.text,
             sections::gate_catalog(),
         )
+    }
+
+    /// Parses the file, and rejects settings that only the user's own configuration may have: with
+    /// keys of its own, a project could allow its calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first problem.
+    pub fn parse_own_config(&self) -> Result<Config> {
+        let config = self.parse_config()?;
+        let keys = config.section::<StandingRulesSection>()?;
+        if self.owner != ConfigOwner::User && keys != StandingRulesSection::default() {
+            return Err(Error::configuration(format!(
+                "{}: only the user's own configuration may name the keys of standing rules",
+                self.path.display()
+            ))
+            .with_hint("move [standing_rules] to the file that `toolgate config path` names"));
+        }
+        Ok(config)
     }
 
     /// Checks whether the user trusts the file with its current text.

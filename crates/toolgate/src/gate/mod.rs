@@ -38,7 +38,7 @@ pub use self::{
     builder::{GateBuilder, display_address},
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
     models::{load_prices, open_model, parse_model_name},
-    sections::{AgentSection, AgentsSection, RunSection, gate_catalog},
+    sections::{AgentSection, AgentsSection, RunSection, StandingRulesSection, gate_catalog},
     state_dir::StateDir,
     trust::TrustedConfigs,
 };
@@ -414,7 +414,7 @@ impl Gate {
     /// Returns the standing rules, which decide on requests beforehand.
     pub fn standing_rules(&self) -> RuleBook {
         let rules = self.assembly.resources.get();
-        rules.unwrap_or_else(|| RuleBook::new(self.store.clone()))
+        rules.unwrap_or_else(|| RuleBook::new(self.store.clone(), self.keyring.clone()))
     }
 
     /// Returns the ledger of receipts.

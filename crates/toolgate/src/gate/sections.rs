@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::Effort;
+use toolgate_core::{Effort, RulePublicKey};
 use toolgate_layers::{Catalog, ProgramSection};
 
-use crate::gate::ApproveMode;
+use crate::{Error, Result, gate::ApproveMode};
 
 /// `[run]`: the options of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -76,6 +76,36 @@ pub struct AgentSection {
     pub max_iterations: Option<u32>,
 }
 
+/// `[standing_rules]`: whose standing rules count. Only the user's own configuration may have it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StandingRulesSection {
+    /// Keys of others, as `toolgate approvals rules key` prints them: rules that are signed with one
+    /// of them allow calls like the user's own.
+    pub trusted_keys: Vec<String>,
+}
+
+impl StandingRulesSection {
+    /// Parses the keys.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text is not a key.
+    pub fn parse_keys(&self) -> Result<Vec<RulePublicKey>> {
+        let parse = |text: &String| {
+            let key = text.parse::<RulePublicKey>();
+            key.map_err(|error| {
+                Error::configuration(format!("{text:?} in standing_rules.trusted_keys: {error}"))
+            })
+        };
+        self.trusted_keys.iter().map(parse).collect()
+    }
+}
+
+impl ProgramSection for StandingRulesSection {
+    const NAME: &'static str = "standing_rules";
+}
+
 impl ProgramSection for RunSection {
     const NAME: &'static str = "run";
 }
@@ -93,6 +123,7 @@ impl ProgramSection for AgentsSection {
 pub fn gate_catalog() -> Catalog {
     let catalog = Catalog::bundled()
         .with_section::<RunSection>()
+        .with_section::<StandingRulesSection>()
         .with_section::<AgentsSection>();
     #[cfg(feature = "tools")]
     let catalog = catalog.with_section::<ToolsSection>();

@@ -374,7 +374,7 @@ async fn run_status(world: &ApprovalWorld, asking: Approval) -> Option<Status> {
 #[tokio::test]
 async fn a_standing_rule_decides_until_it_is_revoked_and_its_name_is_recorded() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     let asking = || world.asking_layer().with_rules(book.clone());
     assert_eq!(run_status(&world, asking()).await, None, "asked");
     book.add(build_rule("five", "allow", small_amounts()))
@@ -418,7 +418,7 @@ async fn a_standing_rule_decides_until_it_is_revoked_and_its_name_is_recorded() 
 #[tokio::test]
 async fn a_standing_rule_does_not_stand_for_a_quorum() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     book.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -433,8 +433,8 @@ async fn a_standing_rule_does_not_stand_for_a_quorum() {
 #[tokio::test]
 async fn a_rule_that_another_process_revokes_expires_here_within_a_second() {
     let world = ApprovalWorld::new();
-    let mine = RuleBook::new(world.handle()).in_project("shop");
-    let theirs = RuleBook::new(world.handle());
+    let mine = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
+    let theirs = RuleBook::new(world.handle(), world.ring.clone());
     mine.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -457,7 +457,7 @@ async fn a_rule_that_another_process_revokes_expires_here_within_a_second() {
 #[tokio::test]
 async fn deny_beats_allow_and_earlier_approvals() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     let asking = || world.asking_layer().with_rules(book.clone());
     let (process, report, named) = world.run_until_asked(world.stack(asking())).await;
     process
@@ -487,7 +487,7 @@ async fn deny_beats_allow_and_earlier_approvals() {
 #[tokio::test]
 async fn a_rule_of_another_project_or_an_expired_one_does_not_apply() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle());
+    let book = RuleBook::new(world.handle(), world.ring.clone());
     book.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -517,7 +517,7 @@ async fn a_preview_lists_the_past_calls_that_a_rule_matches() {
         ],
     )
     .await;
-    let book = RuleBook::new(world.handle());
+    let book = RuleBook::new(world.handle(), world.ring.clone());
     let matched = book
         .preview(&build_rule("five", "allow", small_amounts()))
         .await
@@ -544,7 +544,7 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
         .put_record_once(RecordKey::Other("rule/odd".into()), nonsense)
         .await
         .expect("kept");
-    let book = RuleBook::new(broken).in_project("shop");
+    let book = RuleBook::new(broken, world.ring.clone()).in_project("shop");
     let process = world
         .open_process(world.stack(world.asking_layer().with_rules(book)))
         .await;

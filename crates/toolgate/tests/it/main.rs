@@ -1,6 +1,7 @@
 //! Tests of the facade: approvals, receipts, crashes, and both modes of a session. One program, so
 //! that it is linked once.
 
+mod access;
 mod approval_boundary;
 mod approval_flow;
 mod approval_service;

@@ -33,7 +33,7 @@ pub enum ApprovalsCommand {
     Approve(ApproveArgs),
     /// Deny calls
     Deny(DenyArgs),
-    /// List, add, preview and revoke standing rules
+    /// List, add, preview, sign and revoke standing rules
     Rules(rules::RulesArgs),
 }
 

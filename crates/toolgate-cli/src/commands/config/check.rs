@@ -21,7 +21,7 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
         );
     };
     let file = ConfigFile::read(owner, path)?;
-    let config = file.parse_config()?;
+    let config = file.parse_own_config()?;
     // A named file is checked by itself: the variables of this shell may not be set where it is
     // used.
     let config = if args.file.is_some() {

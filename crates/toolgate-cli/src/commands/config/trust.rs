@@ -14,7 +14,7 @@ use crate::{CliError, CommandContext, Exit, env::style};
 pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let file = ConfigFile::read(ConfigOwner::Project, target_path(args.file.as_deref(), cx)?)?;
     // An invalid file is not trusted: every later command would fail on it.
-    file.parse_config()?;
+    file.parse_own_config()?;
     let shown = style::escape_controls(&file.path.display().to_string());
     let before = file.check_trust(&cx.paths.home)?;
     if before == ConfigTrust::Trusted {

@@ -5,6 +5,7 @@ mod budgets;
 mod confirmations;
 mod older;
 mod receipts;
+mod rules;
 mod sessions;
 
 use std::{

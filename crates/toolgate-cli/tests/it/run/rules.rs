@@ -173,7 +173,8 @@ fn press_always(terminal: &mut Terminal, current: fn(&TerminalScreen) -> Option<
 fn stored_rules(world: &RunWorld) -> BTreeMap<String, Value> {
     let rules = world.run_json(&["approvals", "rules", "list"]);
     let of_tool = |mut rule: Value| {
-        for part in ["id", "created_at"] {
+        assert_eq!(rule["signature"], "own");
+        for part in ["id", "created_at", "signature", "effective"] {
             rule.as_object_mut().expect("an object").remove(part);
         }
         (rule["tool"].as_str().expect("a name").to_owned(), rule)

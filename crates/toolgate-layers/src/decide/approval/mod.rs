@@ -8,6 +8,9 @@ mod preview_edits;
 pub(crate) mod rule;
 pub(crate) mod rule_book;
 pub(crate) mod rule_draft;
+pub(crate) mod rule_match;
+pub(crate) mod rule_policy;
+pub(crate) mod rule_signer;
 pub(crate) mod verify;
 
 use std::{fmt, time::Duration};

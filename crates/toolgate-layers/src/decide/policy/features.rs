@@ -17,7 +17,11 @@ use crate::decide::policy::{
         ArgumentRole, affects_commands, classify_argument, is_directory_name, normalize_name,
     },
     matching::{
-        hosts::{PlainUrl, may_be_host, parse_plain_authority, parse_plain_url, possible_hosts},
+        host_words::hosts_in_run,
+        hosts::{
+            PlainUrl, is_like_url, may_be_host, parse_plain_authority, parse_plain_url,
+            possible_hosts,
+        },
         patch_names::{begins_like_patch, possible_names},
         paths::{PathError, PathRoot, ResolvedPath},
         shell::{self, CommandWords},
@@ -58,7 +62,15 @@ pub(crate) struct CallFeatures<'a> {
     hinted: OnceCell<Vec<ResolvedPath>>,
     spoken: OnceCell<Vec<ResolvedPath>>,
     words: OnceCell<Vec<String>>,
-    hosts: OnceCell<Vec<String>>,
+    hosts: OnceCell<CallHosts>,
+}
+
+/// The hosts of a call.
+pub(crate) struct CallHosts {
+    /// Hosts of URLs, of arguments that name a host, and among the words of commands.
+    pub(crate) named: Vec<String>,
+    /// Hosts that any other text could name.
+    pub(crate) mentioned: Vec<String>,
 }
 
 /// A command that the call names.
@@ -188,21 +200,29 @@ impl<'a> CallFeatures<'a> {
         all.filter(|text| text.contains(['*', '?', '[']))
     }
 
-    /// Returns every host that the call may name, in any argument.
-    pub(crate) fn possible_hosts(&self) -> &[String] {
+    /// Returns every host that the call names or may name, in any argument.
+    pub(crate) fn hosts(&self) -> &CallHosts {
         self.hosts.get_or_init(|| {
-            let named = self
+            let paths = self
                 .named
                 .iter()
                 .map(|(text, _)| &**text)
                 .filter(|text| text.len() <= MAX_HINT_BYTES);
-            let hints = named
+            let hints = paths
                 .chain(self.texts.iter().copied())
                 .chain(self.command_words().iter().map(String::as_str));
-            let urls = self.urls.iter().map(|url| url.text.as_str());
-            urls.chain(hints.filter(|text| may_be_host(text)))
-                .flat_map(possible_hosts)
-                .collect()
+            let (urls, words): (Vec<&str>, Vec<&str>) = hints
+                .filter(|text| may_be_host(text))
+                .partition(|text| is_like_url(text));
+            let urls = self.urls.iter().map(|url| url.text.as_str()).chain(urls);
+            let runs = self.commands.iter().flat_map(CallCommand::possible_runs);
+            CallHosts {
+                named: urls
+                    .flat_map(possible_hosts)
+                    .chain(runs.flat_map(hosts_in_run))
+                    .collect(),
+                mentioned: words.into_iter().flat_map(possible_hosts).collect(),
+            }
         })
     }
 

@@ -1,6 +1,7 @@
 //! Judges a call by rules, and picks the stricter of several answers.
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -134,20 +135,63 @@ impl RuleSet {
         if let Some(denied) = self.judge_built_in(facts) {
             return denied;
         }
-        // Among rules with the same effect, the first by name is reported: the order of the file
-        // must not matter.
-        let matching = self
-            .rules
-            .iter()
-            .filter(|rule| rule.effect != PolicyEffect::Allow && rule.may_match(facts));
-        let strictest =
-            matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)));
-        match strictest {
+        match self.strictest_match(facts, |_| true) {
             Some(rule) => rule.judgement(),
             None => self
                 .judge_allowed(facts)
                 .unwrap_or_else(|| self.fall_back(facts)),
         }
+    }
+
+    /// Judges an access to a path by what denies it or asks about it, for a call that was let pass.
+    /// A rule that asked about the call itself is answered by its approval. Without `content`, only
+    /// rules about paths or arguments count: to list a directory is not to read its files.
+    pub(crate) fn judge_path_access<'a, F: FnOnce() -> CallFeatures<'a>>(
+        &self,
+        access: &CallFeatures<'_>,
+        call: &LazyCell<CallFeatures<'a>, F>,
+        content: bool,
+    ) -> Option<Judgement> {
+        if let Some(denied) = self.judge_built_in(access) {
+            return Some(denied);
+        }
+        let counts = |rule: &CompiledPolicyRule| {
+            let about_entry = rule.path.is_some() || rule.arguments.is_some();
+            let answered = rule.effect == PolicyEffect::Ask && rule.has_asked_about(call);
+            // By its own place: a text of the call, such as a search pattern, is not the entry.
+            (content || about_entry) && rule.matches_named_path(access) && !answered
+        };
+        if let Some(rule) = self.strictest_match(access, counts) {
+            return Some(rule.judgement());
+        }
+        // Under this default only what a rule lets read may be read.
+        let closed = content && self.options.default == PolicyFallback::Deny;
+        let let_read = || {
+            let asks = |rule: &CompiledPolicyRule| rule.effect == PolicyEffect::Ask;
+            self.judge_allowed(access).is_some() || self.strictest_match(access, asks).is_some()
+        };
+        (closed && !let_read()).then(|| self.fall_back(access))
+    }
+
+    /// Checks whether a rule denies calls or asks about them.
+    pub(crate) fn has_restrictions(&self) -> bool {
+        self.rules
+            .iter()
+            .any(|rule| rule.effect != PolicyEffect::Allow)
+    }
+
+    /// Returns the strictest rule that matches, among those that deny or ask and that `counts`.
+    fn strictest_match(
+        &self,
+        facts: &CallFeatures<'_>,
+        counts: impl Fn(&CompiledPolicyRule) -> bool,
+    ) -> Option<&CompiledPolicyRule> {
+        let matching = self.rules.iter().filter(|rule| {
+            rule.effect != PolicyEffect::Allow && rule.may_match(facts) && counts(rule)
+        });
+        // Among rules with the same effect, the first by name is reported: the order of the file
+        // must not matter.
+        matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)))
     }
 
     fn judge_built_in(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
@@ -364,10 +408,9 @@ impl CompiledPolicyRule {
             facts.commands.iter().any(runs)
         };
         let domain = |domains: &DomainPatterns| {
-            facts
-                .possible_hosts()
-                .iter()
-                .any(|host| domains.contains(host))
+            let hosts = facts.hosts();
+            hosts.named.iter().any(|host| domains.contains(host))
+                || hosts.mentioned.iter().any(|word| domains.names_word(word))
         };
         let url = |globs: &GlobSet| {
             let plain = |url: &CallUrl| {
@@ -389,6 +432,23 @@ impl CompiledPolicyRule {
             && self.command.as_ref().is_none_or(command)
             && self.domain.as_ref().is_none_or(domain)
             && self.url.as_ref().is_none_or(url)
+    }
+
+    /// Checks whether the rule, in asking about a call, asked about the paths that it names. A text
+    /// that only looks like a path, such as a search pattern, is not what an approver approved.
+    fn has_asked_about(&self, call: &CallFeatures<'_>) -> bool {
+        self.matches_named_path(call) && self.may_match(call)
+    }
+
+    /// Checks whether an argument that names a path matches the paths of the rule, if it has any.
+    fn matches_named_path(&self, facts: &CallFeatures<'_>) -> bool {
+        match &self.path {
+            Some(PathCondition::AnyOf(patterns)) => {
+                facts.places.iter().any(|place| place.may_match(patterns))
+            }
+            Some(PathCondition::Within(_)) => false,
+            None => true,
+        }
     }
 
     /// Checks whether the call is certainly one that the rule allows, commands aside. Doubt counts

@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use globset::GlobSet;
+use url::{Host, Url};
 
 use crate::{
     BadOption,
@@ -20,6 +21,45 @@ pub(crate) struct PlainUrl {
     pub(crate) host: String,
     /// The whole URL, with scheme and host in lower case, without the default port.
     pub(crate) whole: String,
+}
+
+/// Returns the host that a URL parser makes of a name, with the mapping of UTS 46: letters of other
+/// scripts, widths and cases, punycode, escapes, addresses in every notation. An IPv6 address that
+/// stands for an IPv4 address becomes that one.
+pub(crate) fn resolve_host(name: &str) -> Option<String> {
+    let host = match Host::parse(name).ok()? {
+        Host::Domain(name) => name.trim_end_matches('.').to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => match embedded_ipv4(address) {
+            Some(address) => address.to_string(),
+            None => format!("[{address}]"),
+        },
+    };
+    Some(host).filter(|host| !host.is_empty())
+}
+
+/// Returns the IPv4 address that an IPv6 address leads to: mapped, compatible, or through NAT64.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, .., high, low] = address.segments();
+    let nat64 = [a, b] == [0x64, 0xff9b] && address.segments()[2..6] == [0; 4];
+    let last = Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    let compatible = address
+        .to_ipv4()
+        .filter(|_| !address.is_loopback() && !address.is_unspecified());
+    address
+        .to_ipv4_mapped()
+        .or(compatible)
+        .or(nat64.then_some(last))
+}
+
+/// Checks whether two URLs lead to the same host and port; `http` and `https` have each their own
+/// default port.
+pub(crate) fn have_same_host(a: &str, b: &str) -> bool {
+    let place = |text: &str| {
+        let url = Url::parse(text.trim()).ok()?;
+        Some((resolve_host(url.host_str()?)?, url.port()))
+    };
+    place(a).is_some_and(|a| place(b) == Some(a))
 }
 
 /// Parses a URL, unless parsers could disagree about it.
@@ -93,7 +133,8 @@ fn parse_plain_name(host: &str) -> Option<String> {
     // `2130706433`, `0x7f.1` and `127.1` are addresses to some parsers and names to others.
     let numeric = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
     let certain = host.split('.').all(label) && (!numeric || host.parse::<Ipv4Addr>().is_ok());
-    certain.then_some(host)
+    // The parser that fetches has to see the same host.
+    (certain && resolve_host(&host).as_ref() == Some(&host)).then_some(host)
 }
 
 /// Checks for dots and escapes that a server may resolve to another path.
@@ -133,6 +174,9 @@ fn fold_url_text(text: &str) -> String {
 /// Returns every host that some parser could see in the text, in lower case.
 pub(crate) fn possible_hosts(text: &str) -> Vec<String> {
     let mut hosts = Vec::new();
+    if let Ok(url) = Url::parse(text.trim()) {
+        hosts.extend(url.host_str().and_then(resolve_host));
+    }
     collect_hosts(&fold_url_text(text), &mut hosts);
     // Some parsers drop white space, others end a word there.
     if text.contains(['\t', '\n', '\r']) {
@@ -172,7 +216,7 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
         .and_then(|rest| rest.split(']').next());
     if let Some(address) = address.and_then(|text| text.split('%').next()?.parse::<Ipv6Addr>().ok())
     {
-        hosts.extend(address.to_ipv4_mapped().map(|address| address.to_string()));
+        hosts.extend(embedded_ipv4(address).map(|address| address.to_string()));
         hosts.push(format!("[{address}]"));
         return;
     }
@@ -194,8 +238,25 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
         {
             hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
         }
+        // A parser that follows the older mapping of IDNA 2003 replaces two more letters.
+        if name.contains(['ß', 'ς']) {
+            hosts.extend(resolve_host(&name.replace('ß', "ss").replace('ς', "σ")));
+        }
+        if !name.is_ascii() {
+            hosts.extend(resolve_host(name));
+        }
         hosts.push(name.to_owned());
     }
+}
+
+/// Checks whether a text is a URL, or begins like one to some parser.
+pub(crate) fn is_like_url(text: &str) -> bool {
+    let text = fold_url_text(text);
+    let text = text.trim();
+    let schemes = ["http:", "https:", "ws:", "wss:", "ftp:", "ssh:", "git:"];
+    text.contains("://")
+        || text.starts_with("//")
+        || schemes.iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// Normalizes a URL as most parsers do, for what is forbidden.
@@ -261,18 +322,16 @@ impl DomainPatterns {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, BadOption> {
         let read = |pattern: &String| {
             let name = pattern.strip_prefix("*.").unwrap_or(pattern);
-            match parse_plain_authority(name) {
-                Some((host, None)) => Ok(if name == pattern {
-                    host
-                } else {
-                    format!("*.{host}")
-                }),
-                _ if pattern == "*" => Ok(pattern.clone()),
-                _ => Err(BadOption::new(
+            let plain = parse_plain_authority(name).is_some_and(|(_, port)| port.is_none());
+            let letters = |c: char| c.is_alphanumeric() || "-.。．｡".contains(c);
+            let international = !name.is_ascii() && name.chars().all(letters);
+            match resolve_host(name).filter(|_| plain || international) {
+                Some(host) if name == pattern => Ok(host),
+                Some(host) => Ok(format!("*.{host}")),
+                None if pattern == "*" => Ok(pattern.clone()),
+                None => Err(BadOption::new(
                     "rules",
-                    format!(
-                        "{pattern:?} is not a domain such as example.com or *.example.com (write others as xn--…)"
-                    ),
+                    format!("{pattern:?} is not a domain such as example.com or *.example.com"),
                 )),
             }
         };
@@ -284,12 +343,25 @@ impl DomainPatterns {
     }
 
     pub(crate) fn contains(&self, host: &str) -> bool {
-        self.0
-            .iter()
-            .any(|pattern| match pattern.strip_prefix('*') {
-                Some(below) => host.ends_with(below) && host.len() > below.len(),
-                None => host == pattern,
-            })
+        self.0.iter().any(|pattern| covers_host(pattern, host))
+    }
+
+    /// Checks whether a word that is perhaps a host is one that a pattern names. `*` and `*.md` name
+    /// none: they would match every file name.
+    pub(crate) fn names_word(&self, word: &str) -> bool {
+        let telling = |pattern: &&String| match pattern.strip_prefix("*.") {
+            Some(below) => below.contains('.'),
+            None => *pattern != "*",
+        };
+        let mut patterns = self.0.iter().filter(telling);
+        patterns.any(|pattern| covers_host(pattern, word))
+    }
+}
+
+fn covers_host(pattern: &str, host: &str) -> bool {
+    match pattern.strip_prefix('*') {
+        Some(below) => host.ends_with(below) && host.len() > below.len(),
+        None => host == pattern,
     }
 }
 
@@ -422,6 +494,62 @@ mod tests {
     }
 
     #[test]
+    fn a_host_is_what_a_url_parser_resolves() {
+        for text in [
+            "https://evil.com",
+            "https://EVIL.COM.",
+            "https://ⓔvil.com",
+            "https://evil．com/x",
+            "https://evil。com",
+            "https://evil｡com:8080",
+            "https://ｅｖｉｌ.ｃｏｍ",
+            "https://eviⅼ.com",
+            "https://e\u{ad}vil.com",
+            "https://%65%76il.com",
+            "https://good.com:x@evil.com",
+            "https:\\\\evil.com",
+            "https:/\\evil.com",
+            "\thttps://ev\nil.com",
+            "https://𝐞𝐯𝐢𝐥.com",
+        ] {
+            assert!(
+                possible_hosts(text).iter().any(|host| host == "evil.com"),
+                "{text:?}: {:?}",
+                possible_hosts(text)
+            );
+        }
+        for text in [
+            "https://bücher.example",
+            "https://BÜCHER.example.",
+            "https://xn--bcher-kva.example",
+            "https://b%C3%BCcher.example/",
+            "https://bu\u{308}cher.example",
+        ] {
+            let hosts = possible_hosts(text);
+            assert!(
+                hosts.iter().any(|host| host == "xn--bcher-kva.example"),
+                "{text}: {hosts:?}"
+            );
+        }
+        for text in [
+            "http://[::ffff:10.0.0.1]/",
+            "http://[::ffff:a00:1]/",
+            "http://[64:ff9b::a00:1]/",
+            "http://0xa000001/",
+            "http://012.0.0.1/",
+            "http://167772161/",
+            "http://10.1/",
+            "http://⑩.0.0.1/",
+        ] {
+            let hosts = possible_hosts(text);
+            assert!(
+                hosts.iter().any(|host| host == "10.0.0.1"),
+                "{text}: {hosts:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_path_is_not_a_host() {
         assert!(!possible_hosts("https://good.com/evil.com/x").contains(&"evil.com".to_owned()));
         assert!(possible_hosts("http://[0:0:0:0:0:0:0:1]/").contains(&"[::1]".to_owned()));
@@ -469,11 +597,16 @@ mod tests {
             "https://x.com",
             "x.*",
             "*x.com",
-            "bücher.example",
             "x.com:80",
             "a b",
+            "bücher.example/x",
+            "u@bücher.example",
+            "0x7f.1",
         ] {
             assert!(domains(&[bad]).is_err(), "{bad:?}");
         }
+        let international = domains(&["*.Bücher.example", "日本。example"]).expect("valid domains");
+        assert!(international.contains("a.xn--bcher-kva.example"));
+        assert!(international.contains("xn--wgv71a.example"));
     }
 }

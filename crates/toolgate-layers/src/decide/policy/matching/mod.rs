@@ -1,6 +1,7 @@
 //! Matchers for the conditions of a rule: paths, commands, hosts, patches and secret files.
 
 pub(crate) mod commands;
+pub(crate) mod host_words;
 pub(crate) mod hosts;
 pub(crate) mod patch_names;
 pub(crate) mod path_patterns;

@@ -125,6 +125,35 @@ impl PathRoot {
             .then(|| first.into())
     }
 
+    /// Checks whether a path leads for certain to the place that it spells, through no link.
+    pub(crate) fn leads_as_spelled(&self, text: &str) -> bool {
+        let spelled = self.location_of(&normalize_lexically(&self.path, Path::new(text)));
+        let exact = self.resolve_path(text).ok().and_then(|place| place.exact);
+        exact
+            .zip(spelled)
+            .is_some_and(|(exact, spelled)| exact.iter().all(|spot| *spot == spelled))
+    }
+
+    /// Checks whether a text that may be a path leads to another place than it spells.
+    pub(crate) fn leads_elsewhere(&self, text: &str) -> bool {
+        match resolve_links(&self.path, Path::new(text)) {
+            Ok(path) => path != normalize_lexically(&self.path, Path::new(text)),
+            // A text that is too long for a path is none.
+            Err(error) => error != PathError::TooLong,
+        }
+    }
+
+    /// Returns the pattern that matches exactly this path from the root.
+    pub(crate) fn absolute_pattern(&self, text: &str) -> String {
+        let path = normalize_lexically(&self.path, Path::new(text));
+        globset::escape(&with_slashes(&path.to_string_lossy()))
+    }
+
+    /// Returns the path from the root, if it is inside, and the path itself otherwise.
+    pub(crate) fn relative_path<'p>(&self, path: &'p Path) -> &'p Path {
+        path.strip_prefix(&self.path).unwrap_or(path)
+    }
+
     /// Checks whether a file or directory of that name exists.
     pub(crate) fn has_entry(&self, name: &str) -> bool {
         !name.contains('\0') && fs::symlink_metadata(self.path.join(name)).is_ok()
