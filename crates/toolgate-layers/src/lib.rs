@@ -50,8 +50,9 @@ pub use decide::approval::preview::{CallPreview, FilePreview, Preview, SharedPre
 pub use decide::approval::rule::{
     ArgumentPattern, InvalidRule, RuleEffect, RuleScope, StandingRule,
 };
-pub use decide::approval::rule_book::{MatchedCall, RuleBook, RuleError, StoredRule};
+pub use decide::approval::rule_book::{RuleBook, RuleError, StoredRule};
 pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule};
+pub use decide::approval::rule_preview::MatchedCall;
 pub use decide::approval::rule_signer::RuleSigner;
 pub use decide::budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use decide::loop_guard::{LoopGuard, LoopGuardOptions};

@@ -303,6 +303,59 @@ fn a_private_key_is_redacted_completely_in_any_position() {
 }
 
 #[test]
+fn the_body_of_a_private_key_is_redacted_whole_in_every_form() {
+    let lines = [
+        "MIIEowIBAAKCAQEAx0Zm9vYmFyQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB",
+        "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2",
+        "QyNTUxOQAAACDx+/9zYWx0QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB",
+    ];
+    let begin = "-----BEGIN RSA PRIVATE KEY-----";
+    let end = "-----END RSA PRIVATE KEY-----";
+    let body = lines.join("\n");
+    let whole = format!("{begin}\n{body}\n{end}");
+    let headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n";
+    let forms = [
+        whole.clone(),
+        whole.replace('\n', "\r\n"),
+        whole.replace('\n', "\n    "),
+        whole.replace('\n', "\n\t"),
+        whole.replace('\n', "\n> "),
+        whole.replace('\n', "\\n"),
+        whole.replace('\n', "\\r\\n"),
+        whole.replace('\n', "\\\\n"),
+        whole.replace('\n', "\\n\" +\n  \""),
+        whole.replace('\n', "\",\n  \""),
+        format!("{begin}\n{headers}{body}\n{end}"),
+        format!("{{\"private_key\": \"{}\"}}", whole.replace('\n', "\\n")),
+        // Without an end.
+        format!("{begin}\n{body}"),
+        format!("{begin}\n{body}\n"),
+        format!("{begin}\r\n{}", body.replace('\n', "\r\n")),
+        format!("{begin}\n{headers}{body}"),
+        format!(
+            "  key: |\n    {begin}\n    {}",
+            body.replace('\n', "\n    ")
+        ),
+        format!("{begin}\\n{}", body.replace('\n', "\\n")),
+        format!(
+            "a/key.txt:1:{begin}\na/key.txt-2-{}",
+            body.replace('\n', "\na/key.txt-3-")
+        ),
+        format!("[1] {begin}\n[2] {}", body.replace('\n', "\n[3] ")),
+        format!("+{begin}\n+{}", body.replace('\n', "\n+")),
+    ];
+    for text in forms {
+        let shown = SecretScanner::standard().redact_str(&text).into_owned();
+        for line in lines {
+            assert!(!shown.contains(&line[..24]), "{text}\n{shown}");
+        }
+    }
+    let after = format!("{begin}\n{body}\n\nThe key ends here. See docs/keys.md.");
+    let shown = SecretScanner::standard().redact_str(&after).into_owned();
+    assert!(shown.contains(". See docs/keys.md."), "{shown}");
+}
+
+#[test]
 fn unusual_passwords_are_redacted_to_their_end() {
     for text in [
         "password = \"it's-Tr0ub4dor\"",

@@ -122,7 +122,7 @@ fn a_rule_that_denies_counts_without_a_signature() {
     let unsigned = place.run(&WRITE);
     assert_eq!(
         (denied.code, unsigned.code),
-        (4, 4),
+        (5, 5),
         "{denied:?} {unsigned:?}"
     );
     assert!(!place.work().join("docs").exists());

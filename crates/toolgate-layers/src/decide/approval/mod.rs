@@ -10,6 +10,7 @@ pub(crate) mod rule_book;
 pub(crate) mod rule_draft;
 pub(crate) mod rule_match;
 pub(crate) mod rule_policy;
+pub(crate) mod rule_preview;
 pub(crate) mod rule_signer;
 pub(crate) mod verify;
 

@@ -1,4 +1,4 @@
-//! Standing rules: signed, stored, listed, tried on past approval requests, and revoked.
+//! Standing rules: signed, stored, listed and revoked.
 
 #[cfg(test)]
 mod tests;
@@ -13,8 +13,7 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    ApprovalFilter, ApprovalId, ApprovalRow, ApprovalState, Call, Json, Keyring, Principal,
-    RecordKey, RulePublicKey, SessionId, StoreError, StoreHandle, Timestamp, ToolName,
+    Call, Json, Keyring, Principal, RecordKey, RulePublicKey, StoreError, StoreHandle, Timestamp,
 };
 
 use crate::{
@@ -61,12 +60,12 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct RuleBook {
-    store: StoreHandle,
+    pub(super) store: StoreHandle,
     keys: Keyring,
     /// Public keys of others whose rules count.
     trusted: Arc<[RulePublicKey]>,
     project: Option<Arc<str>>,
-    root: Arc<PathRoot>,
+    pub(super) root: Arc<PathRoot>,
     read: Arc<Mutex<Option<CachedRules>>>,
 }
 
@@ -92,21 +91,6 @@ struct CachedRules {
     at: Timestamp,
     /// Those that have an effect.
     rules: Arc<[CompiledRule]>,
-}
-
-/// A past call that a rule would have decided.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MatchedCall {
-    /// The approval it needed.
-    pub approval_id: ApprovalId,
-    /// The tool's name.
-    pub tool: ToolName,
-    /// The session of the call.
-    pub session: SessionId,
-    /// Time of the approval request.
-    pub asked_at: Timestamp,
-    /// State of the approval.
-    pub state: ApprovalState,
 }
 
 /// The result of looking up the standing rules for a call.
@@ -149,9 +133,6 @@ impl RuleBook {
     const FRESH: Duration = Duration::from_secs(1);
     /// Maximum number of rules, including revoked ones.
     const MOST_RULES: usize = 10_000;
-    /// Maximum number of past approvals a rule is tried on.
-    const MOST_TRIED: usize = 10_000;
-    const PAGE: usize = 500;
 
     /// Creates a rule book on this store, whose rules are signed with these keys. Relative paths
     /// start at the current directory.
@@ -290,44 +271,6 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Returns the past calls that needed approval and that this rule would have decided, newest
-    /// last.
-    ///
-    /// Meant to be shown before a rule is stored. Redacted arguments cannot match a pattern.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the rule is invalid or if the store fails.
-    pub async fn preview(&self, rule: &StandingRule) -> Result<Vec<MatchedCall>, RuleError> {
-        let ready = CompiledRule::new(rule.clone(), &self.root)?;
-        let mut matched = Vec::new();
-        let mut after = None;
-        let mut tried = 0;
-        while tried < Self::MOST_TRIED {
-            let filter = ApprovalFilter {
-                pending: false,
-                after,
-                limit: Self::PAGE,
-                ..ApprovalFilter::default()
-            };
-            let page = self.store.approvals(filter).await?;
-            // A request with withheld arguments has nothing to match.
-            let shown = page.iter().filter(|row| !row.request.withheld);
-            let fits = |row: &&ApprovalRow| {
-                let call = Call::detached(row.request.tool.as_str(), row.request.arguments.clone());
-                let subject = RuleSubject::new(&call, row.session, None, &self.root);
-                ready.match_call(&subject, rule.created_at) == RuleMatch::Yes
-            };
-            matched.extend(shown.filter(fits).map(MatchedCall::from_row));
-            tried += page.len();
-            after = page.last().map(|row| row.request.approval_id);
-            if page.len() < Self::PAGE {
-                break;
-            }
-        }
-        Ok(matched)
-    }
-
     /// Returns the rule that decides a call, if one does.
     pub(crate) async fn find_rule(&self, call: &Call) -> RuleLookup {
         let now = call.env().clock().now();
@@ -413,18 +356,6 @@ impl RuleBook {
             rules.push(rule);
         }
         Ok(rules)
-    }
-}
-
-impl MatchedCall {
-    fn from_row(row: &ApprovalRow) -> Self {
-        Self {
-            approval_id: row.request.approval_id,
-            tool: row.request.tool.clone(),
-            session: row.session,
-            asked_at: row.asked_at,
-            state: row.state,
-        }
     }
 }
 

@@ -402,18 +402,30 @@ fn find_pem(text: &str, start: usize) -> Option<Range<usize>> {
                 .find("-----")
                 .map_or(end, |length| end + length + 5)
         }
-        // Truncated: everything that can belong to a key, also with line numbers or marks before
-        // its lines.
-        None => {
-            let key = |c: char| {
-                c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-|>".contains(c)
-            };
-            body + text[start + body..]
-                .find(|c| !key(c))
-                .unwrap_or(text.len() - start - body)
-        }
+        None => body + truncated_key_length(&text[start + body..]),
     };
     Some(start..start + end)
+}
+
+/// Returns the length of the body of a key whose end is missing: everything that can belong to a
+/// key, also with line numbers or marks before its lines, and lines that end like those of a key,
+/// whatever is before (`a/key.txt-2-MIIE…`).
+fn truncated_key_length(body: &str) -> usize {
+    // Shorter ones end in an ordinary word.
+    const MIN_LINE_BYTES: usize = 32;
+    let encoded = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let key = |c: char| encoded(c) || c.is_ascii_whitespace() || "\\:,-|>".contains(c);
+    let mut end = 0;
+    loop {
+        end += body[end..].find(|c| !key(c)).unwrap_or(body.len() - end);
+        let line_end = body[end..].find('\n').map_or(body.len(), |at| end + at);
+        let rest = body[end..line_end].trim_end();
+        let tail = rest.len() - rest.trim_end_matches(encoded).len();
+        if tail < MIN_LINE_BYTES {
+            return end;
+        }
+        end = line_end;
+    }
 }
 
 /// Returns the password in `user:password@host`; `start` is after `://`.
