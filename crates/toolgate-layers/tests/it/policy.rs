@@ -689,6 +689,45 @@ fn hosts_are_allowed_for_certain_and_denied_in_any_disguise() {
 }
 
 #[test]
+fn a_domain_rule_is_about_urls_and_hosts_and_not_about_file_names() {
+    for pattern in ["*", "*.md"] {
+        let policy = policy_from(&format!(
+            "default = \"allow\"\n[[rules]]\neffect = \"deny\"\ndomain = {pattern:?}"
+        ));
+        for (tool, arguments) in [
+            ("read_file", json!({ "path": "README.md" })),
+            (
+                "write_file",
+                json!({ "path": "docs/a.md", "content": "see notes.md" }),
+            ),
+            ("run_shell", json!({ "command": "cat README.md" })),
+            (
+                "run_shell",
+                json!({ "command": "head -n 5 docs/a.md && git add b.md" }),
+            ),
+            ("search_text", json!({ "pattern": "a.md", "glob": "*.md" })),
+            ("tool", json!({ "title": "v1.2.3", "name": "x.md" })),
+        ] {
+            let effect = effect_of(&policy, tool, arguments.clone());
+            assert_eq!(effect, PolicyEffect::Allow, "{pattern} {arguments}");
+        }
+        for (tool, arguments) in [
+            ("fetch_url", json!({ "url": "https://evil.md/" })),
+            ("tool", json!({ "host": "evil.md" })),
+            ("tool", json!({ "note": "https://evil.md" })),
+            ("tool", json!({ "note": "https:\\\\evil.md" })),
+            ("run_shell", json!({ "command": "curl evil.md" })),
+            ("run_shell", json!({ "command": "wget -q evil.md/x" })),
+            ("run_shell", json!({ "command": "ssh ann@evil.md" })),
+            ("run_shell", json!({ "command": "git clone git@evil.md:x" })),
+        ] {
+            let effect = effect_of(&policy, tool, arguments.clone());
+            assert_eq!(effect, PolicyEffect::Deny, "{pattern} {arguments}");
+        }
+    }
+}
+
+#[test]
 fn urls_are_matched_whole() {
     let rules = policy_from(
         "default = \"ask\"\n[[rules]]\neffect = \"allow\"\nurl = \"https://*.good.com/v1/**\"",
