@@ -34,8 +34,8 @@ use crate::{
 /// second. If the rules cannot be loaded, approval is requested.
 ///
 /// Rules are signed. One that allows counts only if it is signed with a key of the keyring or with
-/// one that [`trusting`](Self::trusting) names; so who can write to the store cannot allow calls.
-/// One that denies counts in any case.
+/// one that [`trusting`](Self::trusting) names: a process that can write to the store cannot allow
+/// calls. One that denies counts in any case.
 ///
 /// ```
 /// # futures::executor::block_on(async {
