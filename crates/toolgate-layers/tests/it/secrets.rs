@@ -1,7 +1,7 @@
 //! Examples of secrets and of ordinary text. The corpus of ordinary text is measured, not only
 //! asserted.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use toolgate_layers::{
     Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor, default_stack,
 };
@@ -388,6 +388,40 @@ fn a_value_that_only_begins_like_a_placeholder_is_a_secret() {
             "{value} => {shown}"
         );
     }
+}
+
+#[test]
+fn the_working_directory_is_not_a_password() {
+    let secrets = SecretScanner::standard();
+    for text in [
+        "PWD=/home/ann/project",
+        "OLDPWD=/tmp",
+        "PWD=C:\\Users\\ann",
+        "declare -x PWD=\"/home/ann\"",
+        "pwd: /srv/app",
+        "HOME=/root\nPWD=/\nSHLVL=1",
+    ] {
+        assert_eq!(secrets.redact_str(text), text);
+    }
+    for text in [
+        "DB_PWD=/hunter2",
+        "PWD=hunter2",
+        "UID=sa;PWD=hunter2;",
+        "mypwd=/home/ann",
+        "PWD=/aB3dE9xY2q",
+        "pwd: hunter2!",
+    ] {
+        assert!(
+            secrets.redact_str(text).contains("[redacted:password]"),
+            "{text}"
+        );
+    }
+    let shown = |value: Value| secrets.redacted_value(&value).is_none();
+    assert!(shown(json!({ "PWD": "/home/ann", "OLDPWD": "/" })));
+    assert!(shown(json!({ "name": "PWD", "value": "/home/ann" })));
+    assert!(!shown(json!({ "pwd": "hunter2" })));
+    assert!(!shown(json!({ "db_pwd": "/hunter2" })));
+    assert!(!shown(json!({ "name": "DB_PWD", "value": "/hunter2" })));
 }
 
 #[test]

@@ -12,7 +12,10 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, Match, MatchKind};
 use serde_json::{Map, Value};
 use toolgate_core::{Json, RedactionError, Redactor};
 
-use crate::shape::redact::detectors::{BUNDLED_DETECTORS, is_literal};
+use crate::shape::redact::{
+    detectors::{BUNDLED_DETECTORS, is_absolute_path, is_directory_name, is_literal},
+    lookahead::Lookahead,
+};
 
 /// A scanner for secrets. Clones share its rules.
 ///
@@ -283,6 +286,10 @@ impl SecretScanner {
 
     /// Returns the text with every secret replaced by a mark such as `[redacted:jwt]`.
     pub fn redact_str<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redact_with(text, &mut Lookahead::default())
+    }
+
+    fn redact_with<'a>(&self, text: &'a str, ahead: &mut Lookahead) -> Cow<'a, str> {
         let mut out = String::new();
         let mut copied = 0;
         for found in self.0.anchors.find_iter(text) {
@@ -300,7 +307,7 @@ impl SecretScanner {
                 None => ("known", Some(anchor)),
                 Some(bundled) => (
                     BUNDLED_DETECTORS[bundled].kind,
-                    BUNDLED_DETECTORS[bundled].find_secret(text, anchor),
+                    BUNDLED_DETECTORS[bundled].find_secret(text, anchor, ahead),
                 ),
             };
             let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied)
@@ -336,11 +343,15 @@ impl SecretScanner {
     /// Returns a redacted copy of the object, or `None` if it has no secrets.
     pub(crate) fn redacted_object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
         // `{"name": "DB_PASSWORD", "value": "…"}`
-        let named = ["name", "key"]
+        let name = ["name", "key"]
             .iter()
-            .find_map(|key| map.get(*key)?.as_str())
-            .and_then(|name| self.secret_kind(name));
+            .find_map(|key| map.get(*key)?.as_str());
+        let named = name.and_then(|name| self.secret_kind(name));
         self.changed_members(map, |key, value| match (self.secret_kind(key), named) {
+            (Some("pwd"), _) if is_working_directory(key, value) => self.redacted_value(value),
+            (None, Some("pwd")) if is_working_directory(name.unwrap_or_default(), value) => {
+                self.redacted_value(value)
+            }
             (Some(kind), _) => self.mask_literals(value, kind),
             (None, Some(kind)) if key == "value" => self.mask_literals(value, kind),
             (None, _) => self.redacted_value(value),
@@ -498,6 +509,7 @@ impl SecretScanner {
         // A detector reads the next characters, too, to see whether a value ends there.
         const SEEN_AFTER: usize = 4;
         let known = self.0.anchors.known.len();
+        let mut ahead = Lookahead::default();
         let span = |found: Match| {
             let anchor = found.range();
             let start = end_of_last_space(&text[..anchor.start]);
@@ -506,7 +518,7 @@ impl SecretScanner {
             };
             let detector = &BUNDLED_DETECTORS[bundled];
             let decided = detector.is_decided(text, anchor.clone());
-            let secret = detector.find_secret(text, anchor.clone());
+            let secret = detector.find_secret(text, anchor.clone(), &mut ahead);
             let end = secret.map_or(anchor.end, |secret| secret.end.max(anchor.end));
             if decided && end + SEEN_AFTER <= text.len() {
                 start..end
@@ -531,6 +543,11 @@ impl fmt::Debug for SecretScanner {
             .field("known", &self.0.anchors.known.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Checks for a field such as `"PWD": "/home/ann"`.
+fn is_working_directory(key: &str, value: &Value) -> bool {
+    is_directory_name(key.as_bytes()) && value.as_str().is_some_and(is_absolute_path)
 }
 
 /// Returns a copy of the items with the changed ones, or `None` if none changed.
@@ -601,6 +618,64 @@ mod tests {
             let text = pieces.concat();
             let found: Vec<Match> = ANCHORS.find_iter(&text).collect();
             prop_assert_eq!(found, ANCHORS.automaton().find_iter(&text).collect::<Vec<_>>());
+        }
+    }
+
+    /// Texts with an anchor every few bytes.
+    const HOSTILE_UNITS: [&str; 30] = [
+        "-----BEGIN ",
+        "-----BEGIN PRIVATE KEY-----!",
+        "Bearer ",
+        "bearer: ",
+        "bearer aaaaaaaa ",
+        "basic  ",
+        "password=",
+        "password:",
+        "password: ",
+        "password=$",
+        "password(",
+        "PASSWORD=<",
+        "pwd:\"",
+        "://",
+        "://a:1/",
+        ":\\/\\/",
+        "://u:$@",
+        "eyJ",
+        "-eyJ",
+        ".eyJaaaaaaaa",
+        "-eyJaaaaaaaa",
+        "cookie:",
+        "cookie: [",
+        "token=",
+        "token=1",
+        "/token=1",
+        "secret: bearer ",
+        "-sk-a1",
+        "-sk-aaaaaaaaaaaaaaaaaaaa",
+        "api_key=%",
+    ];
+
+    #[test]
+    fn the_work_on_a_text_full_of_anchors_is_proportional_to_its_length() {
+        let scanner = SecretScanner::standard();
+        let work = |text: &str| {
+            let mut ahead = Lookahead::default();
+            scanner.redact_with(text, &mut ahead);
+            ahead.examined
+        };
+        for unit in HOSTILE_UNITS {
+            for tail in ["", ".", "@", "=", "1", " ", "\n"] {
+                let text = unit.repeat((64 << 10) / unit.len()) + tail;
+                let often = unit.repeat(1000 / unit.len()) + tail;
+                let mixed = often.repeat((64 << 10) / often.len());
+                for text in [text, mixed] {
+                    let per_byte = work(&text) / text.len();
+                    assert!(
+                        per_byte <= 192,
+                        "{unit:?} {tail:?}: {per_byte} for each byte"
+                    );
+                }
+            }
         }
     }
 
