@@ -10,6 +10,7 @@ mod ledger_tampering;
 mod lint;
 mod patches;
 mod policy;
+mod policy_commands;
 mod receipt_canaries;
 mod repeat_and_bound;
 mod requirements;

@@ -15,7 +15,7 @@ use toolgate_layers::{
 };
 use toolgate_testkit::{CountingIds, FakeExecutor, call_with, echo, echo_under, seed, seed_for};
 
-fn policy_from(text: &str) -> Policy {
+pub(crate) fn policy_from(text: &str) -> Policy {
     try_policy(text).expect("a valid policy")
 }
 
@@ -25,7 +25,7 @@ fn try_policy(text: &str) -> Result<Policy, String> {
         .map_err(|error| error.to_string())
 }
 
-fn effect_of(policy: &Policy, tool: &str, arguments: Value) -> PolicyEffect {
+pub(crate) fn effect_of(policy: &Policy, tool: &str, arguments: Value) -> PolicyEffect {
     policy.judge(&call_with(tool, arguments)).effect
 }
 

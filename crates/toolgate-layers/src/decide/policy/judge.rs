@@ -22,7 +22,7 @@ use crate::{
             path_patterns::{LoosePathPatterns, StrictPathPatterns},
             paths::percent_decode,
             secret_files,
-            shell::CommandWords,
+            shell::{CommandWords, ShellWord, shorten},
         },
         rules::check_rule,
     },
@@ -35,7 +35,8 @@ pub struct Judgement {
     pub effect: PolicyEffect,
     /// The rule that decided; `None` if it was the default.
     pub rule: Option<Arc<str>>,
-    /// The reason, which names the rule and repeats no value of the call.
+    /// The reason, which names the rule. It repeats no value of the call, except the piece of a
+    /// command that cannot be read, or that no rule covers.
     pub reason: Arc<str>,
 }
 
@@ -114,11 +115,11 @@ impl RuleSet {
             PolicyFallback::AskWrites | PolicyFallback::Ask => true,
             PolicyFallback::Allow | PolicyFallback::Deny => false,
         };
-        by_default
-            || self
-                .rules
-                .iter()
-                .any(|rule| rule.effect == PolicyEffect::Ask)
+        let rule = |rule: &CompiledPolicyRule| {
+            rule.effect == PolicyEffect::Ask
+                || (rule.effect == PolicyEffect::Deny && rule.command.is_some())
+        };
+        by_default || self.rules.iter().any(rule)
     }
 
     /// Returns the digest of the rules.
@@ -142,12 +143,42 @@ impl RuleSet {
             .filter(|rule| rule.effect != PolicyEffect::Allow && rule.may_match(facts));
         let strictest =
             matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)));
-        match strictest {
-            Some(rule) => rule.judgement(),
-            None => self
-                .judge_allowed(facts)
-                .unwrap_or_else(|| self.fall_back(facts)),
+        if let Some(rule) = strictest {
+            return rule.judgement();
         }
+        let usual = self
+            .judge_allowed(facts)
+            .unwrap_or_else(|| self.fall_back(facts));
+        match self.judge_doubt(facts) {
+            Some(doubt) => doubt.or_stricter(usual),
+            None => usual,
+        }
+    }
+
+    /// Returns the judgement about a call of which it cannot be told whether a rule asks or denies.
+    fn judge_doubt(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        let ask = |rule: Option<Arc<str>>, reason: String| Judgement {
+            effect: PolicyEffect::Ask,
+            rule,
+            reason: reason.into(),
+        };
+        let strict = || {
+            self.rules
+                .iter()
+                .filter(|rule| rule.effect != PolicyEffect::Allow)
+        };
+        let examines =
+            self.options.secrets_files || strict().any(CompiledPolicyRule::is_about_content);
+        if examines && facts.exceeds_limits() {
+            return Some(ask(
+                None,
+                "the call names more than can be checked".to_owned(),
+            ));
+        }
+        let doubtful = strict().filter_map(|rule| Some((rule, rule.find_doubt(facts)?)));
+        let (rule, piece) = doubtful.min_by(|(a, _), (b, _)| a.label.cmp(&b.label))?;
+        let reason = format!("cannot tell which command this runs: `{piece}`");
+        Some(ask(Some(rule.name.clone()), reason))
     }
 
     fn judge_built_in(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
@@ -220,11 +251,41 @@ impl RuleSet {
             PolicyFallback::Ask => (PolicyEffect::Ask, "no rule allows this"),
             PolicyFallback::Deny => (PolicyEffect::Deny, "no rule allows this"),
         };
+        let hint = Some(effect)
+            .filter(|effect| *effect != PolicyEffect::Allow)
+            .and_then(|_| self.explain_uncovered(facts));
+        let reason = hint.map_or_else(|| reason.into(), |hint| format!("{reason}: {hint}").into());
         Judgement {
             effect,
             rule: None,
-            reason: reason.into(),
+            reason,
         }
+    }
+
+    /// Names the first word because of which a rule that allows the beginning of a command does not
+    /// cover it, and the pattern that would.
+    fn explain_uncovered(&self, facts: &CallFeatures<'_>) -> Option<String> {
+        let mut allows: Vec<&CompiledPolicyRule> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
+            .collect();
+        allows.sort_by(|a, b| a.label.cmp(&b.label));
+        let covered =
+            |words: &&&CommandWords| !allows.iter().any(|rule| rule.covers_command(words, facts));
+        let runs = facts.certain_runs()?;
+        let words = runs.iter().find(covered)?;
+        allows.iter().find_map(|rule| {
+            let patterns = rule.command.iter().flatten();
+            let (word, wider) = { patterns }.find_map(|pattern| pattern.uncovered_word(words))?;
+            let wider = wider.map(|wider| format!("; the pattern `{}` would", shorten(&wider)));
+            let label = &rule.label;
+            let word = shorten(word);
+            Some(format!(
+                "rule {label} does not cover `{word}`{}",
+                wider.unwrap_or_default()
+            ))
+        })
     }
 }
 
@@ -337,9 +398,43 @@ impl CompiledPolicyRule {
         }
     }
 
+    /// Checks whether the rule depends on what the arguments name.
+    fn is_about_content(&self) -> bool {
+        self.path.is_some() || self.command.is_some() || self.url.is_some() || self.domain.is_some()
+    }
+
+    /// Returns the piece of a command because of which it cannot be told whether the rule matches.
+    fn find_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<&'f str> {
+        let patterns = self.command.as_ref()?;
+        let expands =
+            |words: &&Vec<ShellWord>| patterns.iter().any(|pattern| pattern.may_expand_to(words));
+        let unknown = |words: &'f Vec<ShellWord>| words.iter().find(|word| !word.certain);
+        let piece = |command: &'f CallCommand| {
+            let reading = &command.reading;
+            let expanded = || reading.commands.iter().find(expands).and_then(unknown);
+            let unread = reading.unread.as_deref();
+            unread.or_else(|| expanded().map(|word| word.text.as_str()))
+        };
+        let piece = facts.commands.iter().find_map(piece)?;
+        self.matches_besides_commands(facts).then_some(piece)
+    }
+
     /// Checks whether the call may be one that the rule asks about or denies. Doubt counts as a
     /// match.
     fn may_match(&self, facts: &CallFeatures<'_>) -> bool {
+        let command = |patterns: &Vec<CommandPattern>| {
+            let runs = |command: &CallCommand| {
+                patterns
+                    .iter()
+                    .any(|pattern| pattern.may_run(command.possible_runs(), command.is_certain()))
+            };
+            facts.commands.iter().any(runs)
+        };
+        self.matches_besides_commands(facts) && self.command.as_ref().is_none_or(command)
+    }
+
+    /// Checks the conditions of a rule that asks or denies, apart from the one about commands.
+    fn matches_besides_commands(&self, facts: &CallFeatures<'_>) -> bool {
         let annotations = facts.call.annotations();
         let kind =
             |kinds: &Vec<ToolKind>| annotations.kind.is_none_or(|kind| kinds.contains(&kind));
@@ -354,14 +449,6 @@ impl CompiledPolicyRule {
                     || facts.glob_texts().any(|text| patterns.may_expand_to(text))
             }
             PathCondition::Within(_) => false,
-        };
-        let command = |patterns: &Vec<CommandPattern>| {
-            let runs = |command: &CallCommand| {
-                patterns
-                    .iter()
-                    .any(|pattern| pattern.may_run(command.possible_runs(), command.runs.is_some()))
-            };
-            facts.commands.iter().any(runs)
         };
         let domain = |domains: &DomainPatterns| {
             facts
@@ -386,7 +473,6 @@ impl CompiledPolicyRule {
                 .repeat
                 .is_none_or(|times| facts.earlier >= times as usize)
             && self.path.as_ref().is_none_or(path)
-            && self.command.as_ref().is_none_or(command)
             && self.domain.as_ref().is_none_or(domain)
             && self.url.as_ref().is_none_or(url)
     }

@@ -5,5 +5,8 @@ pub(crate) mod hosts;
 pub(crate) mod patch_names;
 pub(crate) mod path_patterns;
 pub(crate) mod paths;
+mod program_options;
+mod program_runners;
+mod programs;
 pub(crate) mod secret_files;
 pub(crate) mod shell;
