@@ -139,6 +139,7 @@ pub use turn::event::{Event, EventBody, InputKind, InvalidEvent, Invocation, Tur
 pub use turn::lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use turn::session_event::{Cost, RunEnd, SessionEvent};
 pub use turn::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
+pub use value::acting_files::{acting_file, acting_file_names};
 pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use value::diff::{JsonChange, JsonChangeOp};
 pub(crate) use value::digest::is_canonical_object;

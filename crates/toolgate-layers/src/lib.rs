@@ -40,7 +40,7 @@ pub use bound::timeout::{Timeout, TimeoutOptions};
 pub use config::catalog::{BadOption, Catalog, CatalogEntry, Configurable};
 pub use config::error::{BuildError, ConfigError};
 pub use config::lists::OneOrMany;
-pub use config::resources::{PathBase, Resources, SharedRedactor};
+pub use config::resources::{KnownSecrets, PathBase, Resources, SharedRedactor};
 pub use config::section::ProgramSection;
 pub use config::{Config, StackSection, default_stack};
 pub use decide::approval::Approval;

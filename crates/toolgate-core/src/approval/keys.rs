@@ -2,6 +2,10 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 use ed25519_dalek::{Signature, Signer, SigningKey};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -85,6 +89,18 @@ impl Keyring {
     /// Returns the ids of all keys, the active one first.
     pub fn key_ids(&self) -> impl Iterator<Item = &KeyId> {
         self.0.iter().map(|key| &key.id)
+    }
+
+    /// Returns the secrets of all keys in the forms in which a text may hold them, for a redactor.
+    pub fn secret_texts(&self) -> impl Iterator<Item = String> {
+        self.0.iter().flat_map(|key| {
+            let secret = key.expose_secret();
+            let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+            // Without the padding, which a text may lack.
+            let encode = |engine: &base64::engine::GeneralPurpose| engine.encode(secret);
+            let encoded = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(encode);
+            [hex.to_uppercase(), hex].into_iter().chain(encoded)
+        })
     }
 
     /// Returns the key that signs ledger checkpoints, derived from the key that signs.

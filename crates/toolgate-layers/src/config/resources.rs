@@ -122,6 +122,28 @@ impl PathBase {
     }
 }
 
+/// Values that are secret wherever they occur: the layer `redact` finds them by their text.
+#[derive(Clone, Default)]
+pub struct KnownSecrets(Arc<[String]>);
+
+impl KnownSecrets {
+    /// Creates a list of these values.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    /// Returns the values.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for KnownSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KnownSecrets({})", self.0.len())
+    }
+}
+
 /// The redactor that every layer of a stack applies to what it stores or sends away.
 #[derive(Clone)]
 pub struct SharedRedactor(Arc<dyn LazyRedactor>);

@@ -1,6 +1,7 @@
 //! Tests of the bundled layers and their configuration. One program, so that it is linked only
 //! once.
 
+mod acting_files;
 mod budgets;
 mod closing;
 mod config;

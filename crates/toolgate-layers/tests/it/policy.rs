@@ -1275,14 +1275,17 @@ fn any_rules() -> impl Strategy<Value = Vec<PolicyRule>> {
 
 fn any_options() -> impl Strategy<Value = PolicyOptions> {
     let default = prop::sample::select(vec!["ask_writes", "allow", "ask", "deny"]);
-    (any_rules(), default, any::<bool>()).prop_map(|(rules, default, secrets_files)| {
-        let default = serde_json::from_value(json!(default)).expect("a default");
-        PolicyOptions {
-            default,
-            rules,
-            secrets_files,
-        }
-    })
+    (any_rules(), default, any::<[bool; 2]>()).prop_map(
+        |(rules, default, [secrets_files, acting_files])| {
+            let default = serde_json::from_value(json!(default)).expect("a default");
+            PolicyOptions {
+                default,
+                rules,
+                secrets_files,
+                acting_files,
+            }
+        },
+    )
 }
 
 fn any_call() -> impl Strategy<Value = Call> {

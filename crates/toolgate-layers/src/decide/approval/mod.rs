@@ -46,7 +46,9 @@ use crate::{
 /// allows.
 ///
 /// It is the layer that asks for all others: a call for which a layer above requires approval
-/// ([`Call::require_approval`]) runs once this layer has it, or a standing rule allows the call.
+/// ([`Call::require_approval`]) runs once this layer has it, or a standing rule allows the call. A
+/// standing rule does not allow what has to be decided each time
+/// ([`Call::require_approval_each_time`]).
 /// Under several approval layers, one with conditions of its own leaves such a call to another one
 /// further in.
 ///
@@ -505,7 +507,9 @@ impl Approval {
             }
             // One person's rule does not stand for the approvals of several.
             (None, RuleLookup::Matched(rule))
-                if self.quorum.is_none() && self.approval_reason(&call, &next).is_some() =>
+                if self.quorum.is_none()
+                    && !asks_each_time(&call)
+                    && self.approval_reason(&call, &next).is_some() =>
             {
                 return self.apply_rule(call, next, *rule).await;
             }
@@ -627,6 +631,11 @@ fn notify_once(
 /// wrong.
 fn has_run(call: &Call) -> bool {
     !call.resume_state().results.is_empty()
+}
+
+/// Returns true if a layer requires an approver's decision about this very call.
+fn asks_each_time(call: &Call) -> bool {
+    call.unmet_requirements().any(|required| required.each_time)
 }
 
 fn request_record_key(generation: u32) -> String {

@@ -17,10 +17,11 @@ use crate::{
         arguments::ArgumentConditions,
         features::{CallCommand, CallFeatures, CallUrl, FeatureNeeds},
         matching::{
+            acting_files,
             commands::CommandPattern,
             hosts::{DomainPatterns, PlainUrl, compile_url_globs, normalize_url, parse_plain_url},
             path_patterns::{LoosePathPatterns, StrictPathPatterns},
-            paths::percent_decode,
+            paths::{ResolvedPath, percent_decode},
             secret_files,
             shell::CommandWords,
         },
@@ -37,12 +38,14 @@ pub struct Judgement {
     pub rule: Option<Arc<str>>,
     /// The reason, which names the rule and repeats no value of the call.
     pub reason: Arc<str>,
+    /// True if an approver has to decide about this very call: a standing rule is not enough.
+    pub each_time: bool,
 }
 
 impl Judgement {
     /// Returns the stricter of two; this one if they are equally strict.
     pub fn or_stricter(self, other: Self) -> Self {
-        if other.effect > self.effect {
+        if (other.effect, other.each_time) > (self.effect, self.each_time) {
             other
         } else {
             self
@@ -55,9 +58,34 @@ impl Judgement {
             effect: PolicyEffect::Deny,
             rule: Some(rule.into()),
             reason,
+            each_time: false,
+        }
+    }
+
+    /// Returns the judgement about a call that changes these files that act later, and that the
+    /// rules judge as `self`.
+    fn asked_each_time(self, entries: &BTreeSet<&str>) -> Self {
+        let entries: Vec<&str> = entries.iter().copied().collect();
+        let built_in = format!(
+            "the built-in rule {ACTING_FILES:?} asks: the call may change {}, which runs or is obeyed later, outside the gate",
+            entries.join(", ")
+        );
+        // The approver reads all reasons, not only the one that cannot be configured.
+        let reason = match &self.rule {
+            Some(_) if self.effect == PolicyEffect::Ask => format!("{}; {built_in}", self.reason),
+            Some(_) | None => built_in,
+        };
+        Self {
+            effect: PolicyEffect::Ask,
+            rule: Some(ACTING_FILES.into()),
+            reason: reason.into(),
+            each_time: true,
         }
     }
 }
+
+/// The name of the built-in rule about files that act later.
+const ACTING_FILES: &str = "files that act later";
 
 /// The compiled rules of a policy.
 #[derive(Debug)]
@@ -89,7 +117,9 @@ impl RuleSet {
 
     pub(crate) fn feature_needs(&self) -> FeatureNeeds {
         let any = |test: fn(&PolicyRule) -> bool| self.options.rules.iter().any(test);
-        let paths = self.options.secrets_files || any(|rule| rule.path.is_some());
+        let paths = self.options.secrets_files
+            || self.options.acting_files
+            || any(|rule| rule.path.is_some());
         let urls = any(|rule| rule.url.is_some() || rule.domain.is_some());
         // Commands name paths and hosts too.
         FeatureNeeds {
@@ -115,6 +145,7 @@ impl RuleSet {
             PolicyFallback::Allow | PolicyFallback::Deny => false,
         };
         by_default
+            || self.options.acting_files
             || self
                 .rules
                 .iter()
@@ -131,6 +162,54 @@ impl RuleSet {
 
     /// Judges one call. The result depends on the facts and the rules only.
     pub(crate) fn judge(&self, facts: &CallFeatures<'_>) -> Judgement {
+        let judged = self.judge_by_rules(facts);
+        if judged.effect == PolicyEffect::Deny || !self.options.acting_files {
+            return judged;
+        }
+        let entries = self.changed_acting_files(facts);
+        if entries.is_empty() {
+            judged
+        } else {
+            judged.asked_each_time(&entries)
+        }
+    }
+
+    /// Returns the entries of the list of files that act later which the call may change, except
+    /// files that a rule allows by their very path.
+    fn changed_acting_files(&self, facts: &CallFeatures<'_>) -> BTreeSet<&'static str> {
+        if !facts.call.annotations().may_write() {
+            return BTreeSet::new();
+        }
+        let only_reads = acting_files::only_reads(facts);
+        let commands = if only_reads {
+            &[]
+        } else {
+            facts.command_places()
+        };
+        let places = { facts.places.iter() }
+            .chain(facts.hinted_places())
+            .chain(commands);
+        let entry = |place: &ResolvedPath| {
+            acting_files::acting_entry(place).filter(|_| !self.names_exactly(place, facts))
+        };
+        let mut entries: BTreeSet<&'static str> = places.filter_map(entry).collect();
+        if !only_reads && { facts.glob_texts() }.any(acting_files::expands_to_acting_file) {
+            entries.insert("a file that a wildcard may expand to");
+        }
+        entries
+    }
+
+    /// Checks whether a rule allows the call and names the place without wildcards.
+    fn names_exactly(&self, place: &ResolvedPath, facts: &CallFeatures<'_>) -> bool {
+        self.rules.iter().any(|rule| {
+            let is_named = |named: &StrictPathPatterns| place.is_within(named);
+            rule.effect == PolicyEffect::Allow
+                && rule.named_paths.as_ref().is_some_and(is_named)
+                && rule.certainly_matches(facts)
+        })
+    }
+
+    fn judge_by_rules(&self, facts: &CallFeatures<'_>) -> Judgement {
         if let Some(denied) = self.judge_built_in(facts) {
             return denied;
         }
@@ -203,6 +282,7 @@ impl RuleSet {
             effect: PolicyEffect::Allow,
             rule: Some(labels),
             reason,
+            each_time: false,
         })
     }
 
@@ -224,6 +304,7 @@ impl RuleSet {
             effect,
             rule: None,
             reason: reason.into(),
+            each_time: false,
         }
     }
 }
@@ -240,6 +321,8 @@ struct CompiledPolicyRule {
     kind: Option<Vec<ToolKind>>,
     side_effect: Option<SideEffect>,
     path: Option<PathCondition>,
+    /// The paths of a rule that allows which have no wildcards.
+    named_paths: Option<StrictPathPatterns>,
     command: Option<Vec<CommandPattern>>,
     url: Option<GlobSet>,
     domain: Option<DomainPatterns>,
@@ -286,6 +369,11 @@ impl CompiledPolicyRule {
                 LoosePathPatterns::new(list).map(PathCondition::AnyOf)
             }
         };
+        let named = |list: &OneOrMany<String>| {
+            let is_plain = |path: &&String| !path.contains(['*', '?', '[', '{', '\\']);
+            let plain: Vec<String> = list.iter().filter(is_plain).cloned().collect();
+            StrictPathPatterns::new(&plain)
+        };
         let url = |list: &OneOrMany<String>| match rule.effect {
             PolicyEffect::Allow => compile_url_globs(list),
             PolicyEffect::Ask | PolicyEffect::Deny => compile_url_globs(
@@ -310,6 +398,10 @@ impl CompiledPolicyRule {
             kind: rule.kind.as_ref().map(|kinds| kinds.to_vec()),
             side_effect: rule.side_effect,
             path: rule.path.as_ref().map(path).transpose()?,
+            named_paths: { rule.path.as_ref() }
+                .filter(|_| rule.effect == PolicyEffect::Allow)
+                .map(named)
+                .transpose()?,
             command: rule.command.as_ref().map(commands).transpose()?,
             url: rule.url.as_ref().map(url).transpose()?,
             domain: rule
@@ -334,6 +426,7 @@ impl CompiledPolicyRule {
             effect: self.effect,
             rule: Some(self.name.clone()),
             reason: self.reason.clone(),
+            each_time: false,
         }
     }
 

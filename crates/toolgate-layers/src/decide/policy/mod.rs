@@ -136,7 +136,12 @@ impl Policy {
 
     /// Judges the call, notes the reason, and returns the call for the layers below or the refusal.
     fn decide_call(&self, call: Call, next: &Next) -> Result<Call, Outcome> {
-        let Judgement { effect, reason, .. } = match run_contained_sync(|| self.judge(&call)) {
+        let Judgement {
+            effect,
+            reason,
+            each_time,
+            ..
+        } = match run_contained_sync(|| self.judge(&call)) {
             Ok(judgement) => judgement,
             Err(report) => {
                 // Fail closed: a panic while judging blocks the call, and the operator gets the
@@ -152,6 +157,10 @@ impl Policy {
         match effect {
             PolicyEffect::Deny => Err(Outcome::refused(Refusal::Blocked, reason.to_string())),
             PolicyEffect::Allow => Ok(judged(call)),
+            PolicyEffect::Ask if each_time => {
+                let version = Some(self.version.clone());
+                Ok(judged(call).require_approval_each_time(reason, version))
+            }
             PolicyEffect::Ask => {
                 Ok(judged(call).require_approval(reason, Some(self.version.clone())))
             }

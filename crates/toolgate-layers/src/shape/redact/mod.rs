@@ -14,7 +14,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    BadOption, Configurable, Resources, SecretScanner, SecretScannerOptions, SharedRedactor,
+    BadOption, Configurable, KnownSecrets, Resources, SecretScanner, SecretScannerOptions,
+    SharedRedactor,
 };
 
 /// A layer that replaces secrets in results, errors and notes by a mark such as `[redacted:jwt]`.
@@ -349,7 +350,7 @@ impl Configurable for Redact {
             .filter(|stack| stack.options.contains(&options));
         let redactor = match shared {
             Some(stack) => stack.redactor,
-            None => options.extend_redactor(parts.get()),
+            None => options.extend_redactor(parts.get(), parts.get()),
         };
         Ok(Self {
             arguments: options.arguments,
@@ -360,11 +361,17 @@ impl Configurable for Redact {
 
 impl RedactOptions {
     /// Returns a redactor that applies these rules to the output of `earlier`.
-    fn extend_redactor(&self, earlier: Option<SharedRedactor>) -> SharedRedactor {
+    fn extend_redactor(
+        &self,
+        earlier: Option<SharedRedactor>,
+        known: Option<KnownSecrets>,
+    ) -> SharedRedactor {
+        let given = known.unwrap_or_default();
         let known = self
             .environment
             .iter()
-            .filter_map(|name| std::env::var(name).ok());
+            .filter_map(|name| std::env::var(name).ok())
+            .chain(given.values().map(str::to_owned));
         let options = SecretScannerOptions {
             fields: self.fields.clone(),
             shown_fields: self.shown_fields.clone(),
@@ -400,7 +407,7 @@ impl Redact {
             Some(_) | None => parts.get(),
         };
         let shared = options.iter().fold(program.clone(), |earlier, options| {
-            Some(options.extend_redactor(earlier))
+            Some(options.extend_redactor(earlier, parts.get()))
         });
         match shared {
             Some(redactor) => {

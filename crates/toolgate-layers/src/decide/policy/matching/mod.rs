@@ -1,5 +1,6 @@
 //! Matchers for the conditions of a rule: paths, commands, hosts, patches and secret files.
 
+pub(crate) mod acting_files;
 pub(crate) mod commands;
 pub(crate) mod hosts;
 pub(crate) mod patch_names;

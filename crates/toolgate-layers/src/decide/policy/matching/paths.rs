@@ -225,6 +225,14 @@ impl ResolvedPath {
             .is_some_and(|spots| spots.iter().all(|spot| spot.inside.is_some()))
     }
 
+    /// Returns the first answer that `look` gives about the place in any spelling.
+    pub(crate) fn find_in_spellings<T>(
+        &self,
+        look: impl Fn(&PathLocation) -> Option<T>,
+    ) -> Option<T> {
+        self.folded.iter().find_map(look)
+    }
+
     /// Checks whether the absolute path passes a test in any spelling.
     pub(crate) fn matches_any_spelling(&self, test: impl Fn(&str) -> bool) -> bool {
         self.folded.iter().any(|spot| test(&spot.absolute))
