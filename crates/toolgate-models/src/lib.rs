@@ -53,7 +53,7 @@ pub use providers::setup::SetupError;
 #[cfg(feature = "http")]
 pub use providers::tool_dialect::ToolDialect;
 #[cfg(feature = "http")]
-pub use providers::{PROVIDERS, open_model};
+pub use providers::{KEY_VARIABLES, PROVIDERS, open_model};
 pub use scripted::ScriptedModel;
 pub use scripted::scenario::ScenarioError;
 pub use scripted::script::{LineCondition, ScriptLine};

@@ -28,7 +28,8 @@ use tokio::{
 };
 use toolgate_core::{
     Annotations, Arguments, Context, ErrorCategory, Progress, Resource, Schema, SideEffect,
-    StopConfirmation, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
+    StopConfirmation, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, acting_file,
+    parse_arguments,
 };
 
 use crate::{
@@ -36,7 +37,7 @@ use crate::{
     shell::{
         output::{OutputBuffer, OutputText},
         pipes::StdinFeed,
-        sandbox::{CommandEnd, CommandHandle, StartedCommand},
+        sandbox::{CommandEnd, CommandHandle, StartedCommand, acting_files::ActingFiles},
     },
 };
 
@@ -75,6 +76,10 @@ struct RunShellInput {
     timeout_ms: Option<u64>,
     /// The standard input of the command; empty if not given.
     stdin: Option<String>,
+    /// Files that act later, such as .git/config or AGENTS.md, which the command has to change;
+    /// relative to the workspace. They are read-only otherwise. Each call that names one needs
+    /// approval.
+    unlock_files: Option<Vec<String>>,
 }
 
 /// The result of a command.
@@ -97,6 +102,12 @@ struct CommandReport {
     utf8: bool,
     /// The number of processes it left running, which were killed.
     left_running: u32,
+    /// Files that act later and are read-only, which the output of a failed command names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    read_only_files: Vec<String>,
+    /// Files that act later and were created or changed while the command ran.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    acting_files: Vec<String>,
     /// The duration in milliseconds.
     duration_ms: u64,
     /// The restrictions that applied to it.
@@ -131,8 +142,14 @@ impl RunShell {
         input: RunShellInput,
         cx: &Context,
     ) -> Result<CommandReport, ToolError> {
+        let unlocked = self.resolve_unlocked(input.unlock_files.as_deref().unwrap_or_default())?;
+        let sandbox = self.sandbox.clone();
         // The first check probes the kernel with child processes, which would block this thread.
-        tokio::task::spawn_blocking(Sandbox::check).await?;
+        let look = move || {
+            Sandbox::check();
+            sandbox.find_acting_files(&unlocked)
+        };
+        let acting = tokio::task::spawn_blocking(look).await?;
         let enforced = self.sandbox.enforcement().map_err(sandbox_tool_error)?;
         let cwd = self.resolve_cwd(input.cwd.as_deref())?;
         let limit = self.time_limit(input.timeout_ms, cx);
@@ -148,7 +165,7 @@ impl RunShell {
             .stderr(errors);
         // If the call is dropped while the command starts, it is unknown whether it ran.
         let starting = cx.on_stop(|| StopConfirmation::Unconfirmed);
-        let started = self.sandbox.start(command, &cwd).await;
+        let started = self.sandbox.start(command, &cwd, &acting).await;
         starting.unregister();
         let mut running = RunningCommand::new(started.map_err(sandbox_tool_error)?, cx);
         let mut reading = OutputReader {
@@ -160,23 +177,32 @@ impl RunShell {
         let (ended, why) = running
             .watch_until_end(&mut reading, feed, limit, self.grace_period())
             .await?;
-        match why {
-            Some(CommandStopReason::Cancelled) => Err(cancelled_error(&reading.kept)),
-            Some(CommandStopReason::TimedOut) => Ok(build_report(
-                ended,
-                true,
-                reading.kept,
-                since.elapsed(),
-                enforced,
-            )),
-            None => Ok(build_report(
-                ended,
-                false,
-                reading.kept,
-                since.elapsed(),
-                enforced,
-            )),
-        }
+        let timed_out = match why {
+            Some(CommandStopReason::Cancelled) => return Err(cancelled_error(&reading.kept)),
+            Some(CommandStopReason::TimedOut) => true,
+            None => false,
+        };
+        let report = build_report(ended, timed_out, reading.kept, since.elapsed(), enforced);
+        let look = move || report.with_acting_files(&acting);
+        Ok(tokio::task::spawn_blocking(look).await?)
+    }
+
+    /// Resolves the files that a call unlocks. Each has to be one that acts later by its very name:
+    /// only about those does a policy ask.
+    fn resolve_unlocked(&self, files: &[String]) -> Result<Vec<PathBuf>, ToolError> {
+        let resolve = |file: &String| {
+            let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+            let path = Path::new(file);
+            let named =
+                path.components().all(is_plain) && acting_file(&file.to_lowercase()).is_some();
+            named.then(|| self.sandbox.root().join(path)).ok_or_else(|| {
+                let text = format!(
+                    "unlock_files: {file:?} is not the path of a file that acts later; omit it, or name one such as .git/config"
+                );
+                ToolError::new(text).with_category(ErrorCategory::InvalidInput)
+            })
+        };
+        files.iter().map(resolve).collect()
     }
 
     /// Resolves the directory to run in; it must be below the workspace after following links.
@@ -272,7 +298,9 @@ fn describe_tool(sandbox: &Sandbox) -> String {
         SandboxMode::Off => "",
         SandboxMode::Required | SandboxMode::BestEffort => {
             " Files can be written below the workspace and in $TMPDIR, which is emptied afterwards; elsewhere \
-             \"Permission denied\" or \"Read-only file system\" is final."
+             \"Permission denied\" or \"Read-only file system\" is final. Files that act later (the configuration and \
+             hooks of git, .github, .vscode, AGENTS.md, .envrc …) are read-only unless unlock_files names them, which \
+             needs approval."
         }
     };
     format!(
@@ -468,8 +496,25 @@ fn build_report(
         omitted_bytes: omitted,
         utf8: is_utf8,
         left_running: ended.left,
+        read_only_files: Vec::new(),
+        acting_files: Vec::new(),
         duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
         sandbox,
+    }
+}
+
+impl CommandReport {
+    /// Adds what the command has to do with files that act later.
+    fn with_acting_files(mut self, acting: &ActingFiles) -> Self {
+        // The errors of the kernel for writing to a mount that is read-only, and for replacing it.
+        let is_blocked = ["Read-only file system", "Device or resource busy"]
+            .iter()
+            .any(|text| self.output.contains(text));
+        if is_blocked && self.exit_code != Some(0) {
+            self.read_only_files = acting.list_named(&self.output);
+        }
+        self.acting_files = acting.list_changes();
+        self
     }
 }
 
@@ -509,6 +554,23 @@ fn render_report(report: &CommandReport) -> String {
         many => {
             lines.push(format!("[{many} processes that were left running were killed]").into());
         }
+    }
+    if !report.read_only_files.is_empty() {
+        let files = report.read_only_files.join(", ");
+        lines.push(
+            format!(
+                "[read-only, because they act later outside this sandbox: {files}; to change them, call again with \
+                 them in unlock_files, which needs approval]"
+            )
+            .into(),
+        );
+    }
+    if !report.acting_files.is_empty() {
+        let files = report.acting_files.join(", ");
+        lines.push(
+            format!("[created or changed files that act later outside this sandbox: {files}; tell the user]")
+                .into(),
+        );
     }
     lines.join("\n")
 }

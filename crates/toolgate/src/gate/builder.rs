@@ -16,8 +16,11 @@ use toolgate_runtime::{DispatcherBuilder, OnFailure, SystemClock, TimeOrderedIds
 use crate::{
     Error, Result,
     gate::{
-        ApproveMode, ConfigFile, ConfigOwner, Gate, StateDir, approve::SharedApprover,
-        assembly::GateAssembly, isolation, sections,
+        ApproveMode, ConfigFile, ConfigOwner, Gate, StateDir,
+        approve::SharedApprover,
+        assembly::GateAssembly,
+        isolation::{self, AgentReach},
+        sections,
     },
 };
 
@@ -192,7 +195,8 @@ impl GateBuilder {
         self
     }
 
-    /// Loads a configuration file. Naming it is trusting it.
+    /// Loads a configuration file. Naming it is trusting it, unless it lies in the workspace or
+    /// where commands can write: then the user has to trust it.
     pub fn config_file(self, path: impl AsRef<Path>) -> Self {
         match ConfigFile::read(ConfigOwner::Named, path.as_ref().to_owned()) {
             Ok(file) => self.config_source(ConfigSource::File(file)),
@@ -429,8 +433,8 @@ impl GateBuilder {
     /// # Errors
     ///
     /// Fails if an option is given twice, if the configuration is invalid or not trusted, if the
-    /// store or the keys cannot be opened, if either lies inside the workspace, or if a tool
-    /// cannot be registered.
+    /// store or the keys cannot be opened, if either lies in the workspace or where commands can
+    /// read, or if a tool cannot be registered.
     pub async fn open(mut self) -> Result<Gate> {
         self.prepare()?;
         if self.store.is_none() {
@@ -484,10 +488,10 @@ impl GateBuilder {
             return Ok(());
         }
         self.resolve_workspace()?;
-        self.loaded = Some(self.options.load_config(|| self.find_state_dir())?);
-        let Some(workspace) = &self.options.workspace else {
-            return Ok(());
-        };
+        let config = self.options.load_config(|| self.find_state_dir())?;
+        let workspace = self.options.workspace.as_deref();
+        let reach = AgentReach::new(workspace, &config, self.builtin_tools)?;
+        self.loaded = Some(config);
         let keys = match self.keyring {
             Some(_) => None,
             None => Some(self.find_state_dir()?),
@@ -497,7 +501,7 @@ impl GateBuilder {
             (None, Some(address)) => Some(address.clone()),
             (None, None) => Some(self.find_state_dir()?.default_database()),
         };
-        isolation::reject_exposed_secrets(workspace, keys.as_ref(), database.as_deref())
+        isolation::reject_exposed_secrets(&reach, keys.as_ref(), database.as_deref())
     }
 
     /// Keeps everything in memory, with keys of its own: for tests, and for looking at a
@@ -577,9 +581,20 @@ impl GateOptions {
             ConfigSource::Defaults => empty_config(sections::gate_catalog())?,
             ConfigSource::Given(config) => Config::clone(config),
             ConfigSource::File(file) => {
-                // Before it is parsed: nothing in an untrusted file may have an effect.
-                file.require_trust(&state()?)?;
-                file.parse_config()?
+                let file = match &self.workspace {
+                    Some(workspace) => file.clone().in_reach_of(workspace),
+                    None => file.clone(),
+                };
+                // Before it is used: nothing in an untrusted file may have an effect.
+                let state = state()?;
+                file.require_trust(&state)?;
+                let config = file.parse_config()?;
+                let written = written_paths(&config)?;
+                let file = written
+                    .iter()
+                    .fold(file, |file, path| file.in_reach_of(path));
+                file.require_trust(&state)?;
+                config
             }
         };
         let config = if self.environment {
@@ -591,6 +606,26 @@ impl GateOptions {
             .iter()
             .try_fold(config, |config, change| change(config))
     }
+}
+
+/// Returns the paths that commands may write in addition to the workspace, with links resolved.
+#[cfg(feature = "tools")]
+fn written_paths(config: &Config) -> Result<Vec<PathBuf>> {
+    let shell = sections::ToolsSection::of(config)?.shell;
+    let home = std::env::home_dir().unwrap_or_default();
+    let absolute = shell.write.iter().map(|path| match path.strip_prefix("~") {
+        Ok(rest) => home.join(rest),
+        Err(_) => path.clone(),
+    });
+    // One that does not exist is an error of the sandbox.
+    Ok(absolute
+        .filter_map(|path| path.canonicalize().ok())
+        .collect())
+}
+
+#[cfg(not(feature = "tools"))]
+fn written_paths(_: &Config) -> Result<Vec<PathBuf>> {
+    Ok(Vec::new())
 }
 
 /// Returns the address of a database without its user name and password; other text stays as it is.

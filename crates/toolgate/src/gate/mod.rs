@@ -9,6 +9,7 @@ mod builtin_tools;
 mod config_file;
 mod isolation;
 mod models;
+mod named_files;
 mod sections;
 mod state_dir;
 mod trust;
@@ -17,7 +18,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use toolgate_core::{
-    Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal,
+    Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
     RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
     View,
 };
@@ -37,7 +38,7 @@ pub use self::{
     approve::{ApproveMode, UnknownApproveMode},
     builder::{GateBuilder, display_address},
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
-    models::{load_prices, open_model, parse_model_name},
+    models::{key_variables, load_prices, open_model, parse_model_name},
     sections::{AgentSection, AgentsSection, RunSection, gate_catalog},
     state_dir::StateDir,
     trust::TrustedConfigs,
@@ -218,7 +219,8 @@ impl Gate {
         self
     }
 
-    /// Loads a configuration file and builds the stack anew. Naming the file is trusting it.
+    /// Loads a configuration file and builds the stack anew. Naming the file is trusting it, unless
+    /// it lies in the workspace: then the user has to trust it.
     ///
     /// # Errors
     ///
@@ -472,6 +474,13 @@ impl Gate {
     /// Returns the services that layers share with displays: toasts, progress, changed files.
     pub fn resources(&self) -> &Resources {
         &self.assembly.resources
+    }
+
+    /// Returns a text as events show it: without secrets. Text of a model is shown only like this.
+    pub fn redact_text(&self, text: &str) -> String {
+        let redacted = self.assembly.redactor.redact_text(text);
+        // If the redactor fails, nothing may be shown.
+        redacted.unwrap_or_else(|_| "[redacted]".to_owned())
     }
 
     /// Returns the user on whose behalf sessions work, if one is set.

@@ -20,7 +20,7 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
                 .with_hint("`toolgate config init` writes one to start from"),
         );
     };
-    let file = ConfigFile::read(owner, path)?;
+    let file = ConfigFile::read(owner, path)?.in_reach_of(&cx.paths.workspace);
     let config = file.parse_config()?;
     // A named file is checked by itself: the variables of this shell may not be set where it is
     // used.

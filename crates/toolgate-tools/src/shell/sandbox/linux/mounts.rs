@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{super::SandboxError, sys};
+use super::{
+    super::{SandboxError, acting_files::ActingFiles},
+    sys,
+};
 
 /// The way to create namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +30,8 @@ pub(super) enum NamespaceMode {
 pub(super) struct NamespaceSetup {
     ids: Option<IdMaps>,
     own_network: bool,
-    most_processes: CString,
+    /// `None` if the kernel has one limit for all namespaces, which is not ours to change.
+    most_processes: Option<CString>,
     temp: CString,
     temp_options: CString,
     home: CString,
@@ -42,6 +46,8 @@ struct IdMaps {
 
 /// A path that stays visible, and may stay writable.
 struct VisiblePath {
+    /// What is mounted at the path.
+    source: CString,
     path: CString,
     /// The directories above it that the temporary directory hides.
     above: Vec<CString>,
@@ -53,6 +59,10 @@ struct VisiblePath {
 pub(super) struct MountLayout<'a> {
     pub(super) writable: &'a [PathBuf],
     pub(super) readable: &'a [PathBuf],
+    /// Files below the writable paths that stay read-only.
+    pub(super) acting: &'a ActingFiles,
+    /// Files that programs look for, and that are empty for a command.
+    pub(super) blanked: &'a [PathBuf],
     pub(super) temp: &'a Path,
     pub(super) temp_bytes: u64,
     pub(super) processes: u32,
@@ -91,17 +101,21 @@ impl NamespaceSetup {
         );
         // Outer paths come first: mounting them later would hide the inner ones.
         paths.sort_by_key(|(path, _)| path.components().count());
-        let kept = paths
+        let visible = paths
             .into_iter()
             .map(|(path, writable)| VisiblePath::new(path, layout.temp, writable));
+        let mut kept: Vec<VisiblePath> = visible.collect::<Result<_, _>>()?;
+        kept.extend(layout.protected_paths()?);
         Ok(Self {
             ids,
             own_network: layout.own_network,
-            most_processes: to_cstring(&layout.processes.to_string())?,
+            most_processes: has_pid_limit_per_namespace(&kernel_release())
+                .then(|| to_cstring(&layout.processes.to_string()))
+                .transpose()?,
             temp: path_cstring(layout.temp)?,
             temp_options: to_cstring(&format!("size={},mode=700", layout.temp_bytes))?,
             home: path_cstring(&home_in(layout.temp))?,
-            kept: kept.collect::<Result<_, _>>()?,
+            kept,
         })
     }
 
@@ -131,7 +145,7 @@ impl NamespaceSetup {
         }
         // Copied before the mounts below hide these paths or make them read-only.
         for (tree, kept) in trees.iter_mut().zip(&self.kept) {
-            *tree = match sys::copy_tree(&kept.path) {
+            *tree = match sys::copy_tree(&kept.source) {
                 Ok(tree) => tree,
                 // It was deleted since the sandbox was built. A missing path gives no access.
                 Err(_) if !kept.writable => NO_TREE,
@@ -145,10 +159,11 @@ impl NamespaceSetup {
         // Where parts of /proc are masked, as in many containers, the kernel permits no new mount of
         // it; then the old one stays.
         if sys::mount(c"proc", c"/proc", quiet | libc::MS_NOEXEC, c"").is_ok() {
-            // Root is exempt from RLIMIT_NPROC, so the process numbers are limited. Kernels before
-            // 6.14 have one `pid_max` for all namespaces.
-            let _: io::Result<()> =
-                sys::write_file(c"/proc/sys/kernel/pid_max", self.most_processes.to_bytes());
+            // Root is exempt from RLIMIT_NPROC, so the process numbers are limited.
+            if let Some(most) = &self.most_processes {
+                let _: io::Result<()> =
+                    sys::write_file(c"/proc/sys/kernel/pid_max", most.to_bytes());
+            }
         }
         // After `pid_max`, which could not be written any more, and before the mounts below, which
         // stay writable.
@@ -173,6 +188,33 @@ impl NamespaceSetup {
     }
 }
 
+impl MountLayout<'_> {
+    /// Returns the mounts inside the writable paths, outer ones first.
+    fn protected_paths(&self) -> Result<Vec<VisiblePath>, SandboxError> {
+        // The operator gives write access to these by name.
+        let is_given = |path: &Path| self.writable.iter().any(|given| given == path);
+        // A directory that is mounted cannot be moved, so no other one can take its place.
+        let holders = { self.acting.holders() }.filter(|path| !is_given(path));
+        let read_only = { self.acting.read_only() }
+            // The target of a link may be any file, and a mount would cover that one.
+            .filter(|path| !is_given(path) && !path.is_symlink());
+        let blank = Path::new("/dev/null");
+        // Below the temporary directory a file is not there at all.
+        let is_there = |path: &&PathBuf| {
+            !path.starts_with(self.temp)
+                && !self.writable.iter().any(|given| path.starts_with(given))
+        };
+        let blanked = self.blanked.iter().filter(is_there);
+        let mut mounts: Vec<(&Path, &Path, bool)> =
+            holders.map(|path| (path, path, true)).collect();
+        mounts.extend(read_only.map(|path| (path, path, false)));
+        mounts.extend(blanked.map(|path| (path.as_path(), blank, false)));
+        mounts.sort_by_key(|(path, ..)| path.components().count());
+        let cover = |(path, source, writable)| VisiblePath::covering(path, source, writable);
+        mounts.into_iter().map(cover).collect()
+    }
+}
+
 impl VisiblePath {
     fn new(path: &Path, temp: &Path, writable: bool) -> Result<Self, SandboxError> {
         let hidden = path
@@ -186,10 +228,22 @@ impl VisiblePath {
             above.push(path_cstring(path)?);
         }
         Ok(Self {
+            source: path_cstring(path)?,
             path: path_cstring(path)?,
             above,
             // Only below the temporary directory does a mount point have to be created.
             is_dir: !under || path.is_dir(),
+            writable,
+        })
+    }
+
+    /// Covers a path that exists with something else, or with itself.
+    fn covering(path: &Path, source: &Path, writable: bool) -> Result<Self, SandboxError> {
+        Ok(Self {
+            source: path_cstring(source)?,
+            path: path_cstring(path)?,
+            above: Vec::new(),
+            is_dir: true,
             writable,
         })
     }
@@ -211,6 +265,20 @@ pub(super) fn home_in(temp: &Path) -> PathBuf {
     temp.join("home")
 }
 
+/// Returns the version of the kernel; empty if it is unknown.
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Checks whether a kernel has a `pid_max` for each namespace, as Linux has since 6.14.
+fn has_pid_limit_per_namespace(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse::<u32>().ok());
+    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    version.is_some_and(|version| version >= (6, 14))
+}
+
 pub(super) fn path_cstring(path: &Path) -> Result<CString, SandboxError> {
     let odd = |_| SandboxError::OddPath {
         path: path.to_owned(),
@@ -220,4 +288,19 @@ pub(super) fn path_cstring(path: &Path) -> Result<CString, SandboxError> {
 
 fn to_cstring(text: &str) -> Result<CString, SandboxError> {
     path_cstring(Path::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_process_numbers_is_written_only_where_it_is_per_namespace() {
+        for release in ["6.14", "6.14.0-rc1", "6.18.44-fc-v490", "7.0.1", "10.2"] {
+            assert!(has_pid_limit_per_namespace(release), "{release}");
+        }
+        for release in ["6.13.9", "5.15.0-91-generic", "6.1", "6", "", "x.y", "4.99"] {
+            assert!(!has_pid_limit_per_namespace(release), "{release}");
+        }
+    }
 }
