@@ -64,6 +64,7 @@ fn a_change_of_a_file_that_acts_later_is_asked_about_whatever_the_rules_allow() 
 fn every_spelling_and_every_way_to_name_the_file_counts() {
     let space = LinkedWorkspace::new();
     let root = space.dir.path().display().to_string();
+    let policy = format!("secrets_files = false\n{ALLOW_ALL}");
     for arguments in [
         json!({ "path": ".git/config" }),
         json!({ "path": ".GIT/Config" }),
@@ -101,7 +102,7 @@ fn every_spelling_and_every_way_to_name_the_file_counts() {
         json!({ "command": "cp x .gi?/config" }),
         json!({ "command": "ln -sf x AGENTS.md" }),
     ] {
-        let effect = space.effect(ALLOW_ALL, "change", arguments.clone());
+        let effect = space.effect(&policy, "change", arguments.clone());
         assert_eq!(effect, PolicyEffect::Ask, "{arguments}");
     }
 }

@@ -206,9 +206,11 @@ fn a_policy_declares_that_it_may_require_approval() {
     for (text, requires) in [
         ("", true),
         ("default = \"ask\"", true),
-        ("default = \"allow\"", false),
+        ("default = \"allow\"", true),
+        ("acting_files = false\ndefault = \"allow\"", false),
+        ("default = \"deny\"", false),
         (
-            "default = \"deny\"\n[[rules]]\neffect = \"allow\"\ntool = \"x\"",
+            "acting_files = false\ndefault = \"deny\"\n[[rules]]\neffect = \"allow\"\ntool = \"x\"",
             false,
         ),
         (

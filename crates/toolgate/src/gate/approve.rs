@@ -18,7 +18,7 @@ pub enum ApproveMode {
     /// Allow calls that only read, ask for approval of the others
     #[default]
     AutoRead,
-    /// Also allow changes of files in the workspace
+    /// Also allow changes of files in the workspace, except of those that act later
     AutoEdit,
     /// Never ask: deny calls that need an approval
     Never,
@@ -43,7 +43,9 @@ impl ApproveMode {
                 "Ask for approval of every call that no rule allows, also of those that only read"
             }
             Self::AutoRead => "Allow calls that only read, ask for approval of the others",
-            Self::AutoEdit => "Also allow changes of files in the workspace",
+            Self::AutoEdit => {
+                "Also allow changes of files in the workspace, except of those that act later"
+            }
             Self::Never => "Never ask: deny calls that need an approval",
             Self::Yes => "Approve every call that no rule denies",
         }

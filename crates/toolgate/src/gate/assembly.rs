@@ -109,7 +109,7 @@ fn share_resources(
     let mut resources = given
         .store(store.clone())
         .keyring(keyring.clone())
-        .with(known_secrets(keyring))
+        .known_secrets(known_secrets(keyring))
         .payer(payer.clone())
         .rule_book(rules);
     if let Some(workspace) = &options.workspace {

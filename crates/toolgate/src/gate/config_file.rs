@@ -186,10 +186,16 @@ impl ConfigFile {
             ConfigTrust::Changed => "or a file that it names has changed since it was trusted",
             ConfigTrust::Unknown => "is not trusted yet, and it could loosen the gate",
         };
-        Err(
-            Error::configuration(format!("{} {problem}", self.path.display()))
-                .with_hint("read it, and if you agree: `toolgate config trust FILE`"),
-        )
+        let hint = match self.owner {
+            ConfigOwner::Project => "read it, and if you agree: `toolgate config trust`".to_owned(),
+            // Found by its name only.
+            ConfigOwner::Named | ConfigOwner::User => format!(
+                "it, or a file that it names, is in the agent's reach; read it, and if you agree: `toolgate config trust {}`",
+                self.path.display()
+            ),
+        };
+        let problem = format!("{} {problem}", self.path.display());
+        Err(Error::configuration(problem).with_hint(hint))
     }
 }
 

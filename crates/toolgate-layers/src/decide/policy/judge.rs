@@ -144,8 +144,10 @@ impl RuleSet {
             PolicyFallback::AskWrites | PolicyFallback::Ask => true,
             PolicyFallback::Allow | PolicyFallback::Deny => false,
         };
+        // A call that is allowed otherwise may change a file that acts later.
+        let may_allow = self.options.default != PolicyFallback::Deny || !self.rules.is_empty();
         by_default
-            || self.options.acting_files
+            || (self.options.acting_files && may_allow)
             || self
                 .rules
                 .iter()

@@ -128,8 +128,8 @@ impl ActingFiles {
             let _: std::io::Result<()> = fs::create_dir(dir.join("hooks"));
         }
         self.holders.push(dir.to_owned());
-        for name in GIT_FILES {
-            let path = dir.join(name);
+        let files = GIT_FILES.iter().map(|name| dir.join(name));
+        for path in files.chain(configured_hooks(dir)) {
             if path.symlink_metadata().is_ok() {
                 self.add_file(path);
             }
@@ -160,16 +160,40 @@ impl ActingFiles {
     }
 
     fn add_file(&mut self, path: PathBuf) {
-        if !self.is_unlocked(&path) {
-            let mut state = DefaultHasher::new();
-            hash_state(&path, 0, &mut state);
-            self.found.insert(path, state.finish());
+        if self.is_unlocked(&path) {
+            return;
+        }
+        // What a link leads to acts under its name. A link to everything must not lock everything.
+        let holds_root = |target: &Path| self.roots.iter().any(|root| root.starts_with(target));
+        let target = path
+            .canonicalize()
+            .ok()
+            .filter(|target| path.is_symlink() && !holds_root(target));
+        for path in [Some(path), target].into_iter().flatten() {
+            if self.roots.iter().any(|root| path.starts_with(root)) {
+                let mut state = DefaultHasher::new();
+                hash_state(&path, 0, &mut state);
+                self.found.insert(path, state.finish());
+            }
         }
     }
 
     fn is_unlocked(&self, path: &Path) -> bool {
         self.unlocked.iter().any(|open| path.starts_with(open))
     }
+}
+
+/// Returns the directory of hooks that the configuration of a repository names.
+fn configured_hooks(git_dir: &Path) -> Option<PathBuf> {
+    let config = fs::read_to_string(git_dir.join("config")).ok()?;
+    let value = config.lines().find_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        let is_hooks = name.trim().eq_ignore_ascii_case("hookspath");
+        is_hooks.then(|| value.trim().trim_matches('"').to_owned())
+    })?;
+    // A relative one starts at the root of the working tree.
+    let path = git_dir.parent()?.join(value);
+    path.canonicalize().ok()
 }
 
 /// Hashes what changes when a file or something in a directory does. The kernel sets the time of

@@ -117,7 +117,7 @@ async fn a_repository_works_although_its_configuration_is_read_only() {
         .run(
             "echo text > file && git add file && git -c user.name=a -c user.email=a@b commit -qm one && \
              git branch other && git checkout -q other && git rm -q file && git stash -q 2>/dev/null; \
-             git gc -q && git log --oneline | wc -l",
+             git repack -q && git log --oneline | wc -l",
         )
         .await;
     assert_eq!(
@@ -250,6 +250,56 @@ async fn what_was_created_or_could_not_be_protected_is_reported() {
         };
         assert_eq!(changed["acting_files"], expected, "{changed}");
     }
+}
+
+#[tokio::test]
+async fn what_a_link_or_the_configuration_leads_to_is_read_only_too() {
+    let Some(kernel) = with_namespaces() else {
+        return;
+    };
+    let bench = bench_with_repository(kernel);
+    let root = bench.workspace_dir();
+    fs::create_dir_all(root.join("tools/hooks")).expect("created");
+    fs::write(root.join("guide.md"), "as it was").expect("written");
+    std::os::unix::fs::symlink("guide.md", root.join("GEMINI.md")).expect("linked");
+    std::os::unix::fs::symlink(".", root.join(".cursor")).expect("linked");
+    let config = fs::read_to_string(root.join(".git/config")).expect("readable");
+    let config = format!("{config}[core]\n\thooksPath = tools/hooks\n");
+    fs::write(root.join(".git/config"), config).expect("written");
+    for command in [
+        "echo x > guide.md",
+        "echo x > GEMINI.md",
+        "mv guide.md other.md",
+        "echo x > tools/hooks/pre-commit",
+        "echo x > .cursor/guide.md",
+    ] {
+        let report = bench.run(command).await;
+        assert_ne!(report["exit_code"], 0, "{command}: {report}");
+    }
+    assert_eq!(
+        fs::read_to_string(root.join("guide.md")).expect("there"),
+        "as it was"
+    );
+    // A link to the whole workspace locks nothing.
+    assert_eq!(bench.run("echo x > new.txt").await["exit_code"], 0);
+}
+
+#[tokio::test]
+async fn a_workspace_may_have_more_such_files_than_a_process_may_open() {
+    let Some(kernel) = with_namespaces() else {
+        return;
+    };
+    let bench = ShellBench::with_kernel(kernel, ShellOptions::default());
+    for number in 0..1500 {
+        let dir = bench.workspace_dir().join(format!("d{number}"));
+        fs::create_dir(&dir).expect("created");
+        fs::write(dir.join("AGENTS.md"), "as it was").expect("written");
+    }
+    let report = bench
+        .run("echo x > d1499/AGENTS.md; cat d1499/AGENTS.md")
+        .await;
+    let output = report["output"].as_str().expect("text");
+    assert!(output.ends_with("as it was"), "{report}");
 }
 
 /// The first process of the namespace is a copy of ours, which never runs another program.

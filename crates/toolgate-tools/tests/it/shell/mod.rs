@@ -9,4 +9,5 @@ mod escapes;
 mod host;
 mod limits;
 mod refusals;
+mod secrets;
 mod support;

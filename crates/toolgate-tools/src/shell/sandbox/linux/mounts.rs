@@ -36,6 +36,7 @@ pub(super) struct NamespaceSetup {
     temp_options: CString,
     home: CString,
     kept: Vec<VisiblePath>,
+    covers: Vec<CoveringMount>,
 }
 
 /// The user and group that a user namespace maps to themselves.
@@ -46,12 +47,18 @@ struct IdMaps {
 
 /// A path that stays visible, and may stay writable.
 struct VisiblePath {
-    /// What is mounted at the path.
-    source: CString,
     path: CString,
     /// The directories above it that the temporary directory hides.
     above: Vec<CString>,
     is_dir: bool,
+    writable: bool,
+}
+
+/// A mount over a path that exists.
+struct CoveringMount {
+    /// What is mounted: the path itself, or something in its place.
+    source: CString,
+    path: CString,
     writable: bool,
 }
 
@@ -101,11 +108,9 @@ impl NamespaceSetup {
         );
         // Outer paths come first: mounting them later would hide the inner ones.
         paths.sort_by_key(|(path, _)| path.components().count());
-        let visible = paths
+        let kept = paths
             .into_iter()
             .map(|(path, writable)| VisiblePath::new(path, layout.temp, writable));
-        let mut kept: Vec<VisiblePath> = visible.collect::<Result<_, _>>()?;
-        kept.extend(layout.protected_paths()?);
         Ok(Self {
             ids,
             own_network: layout.own_network,
@@ -115,7 +120,8 @@ impl NamespaceSetup {
             temp: path_cstring(layout.temp)?,
             temp_options: to_cstring(&format!("size={},mode=700", layout.temp_bytes))?,
             home: path_cstring(&home_in(layout.temp))?,
-            kept,
+            kept: kept.collect::<Result<_, _>>()?,
+            covers: layout.covering_mounts()?,
         })
     }
 
@@ -145,7 +151,7 @@ impl NamespaceSetup {
         }
         // Copied before the mounts below hide these paths or make them read-only.
         for (tree, kept) in trees.iter_mut().zip(&self.kept) {
-            *tree = match sys::copy_tree(&kept.source) {
+            *tree = match sys::copy_tree(&kept.path) {
                 Ok(tree) => tree,
                 // It was deleted since the sandbox was built. A missing path gives no access.
                 Err(_) if !kept.writable => NO_TREE,
@@ -179,7 +185,8 @@ impl NamespaceSetup {
         for (tree, kept) in there {
             kept.mount_at_path(*tree)?;
         }
-        Ok(())
+        // Last: they are inside what was just mounted.
+        self.covers.iter().try_for_each(CoveringMount::mount)
     }
 
     /// Returns the number of mount trees that [`arrange`](Self::arrange_mounts) needs room for.
@@ -189,29 +196,53 @@ impl NamespaceSetup {
 }
 
 impl MountLayout<'_> {
-    /// Returns the mounts inside the writable paths, outer ones first.
-    fn protected_paths(&self) -> Result<Vec<VisiblePath>, SandboxError> {
+    /// Returns the mounts over files that a command may not change or read, outer ones first.
+    fn covering_mounts(&self) -> Result<Vec<CoveringMount>, SandboxError> {
         // The operator gives write access to these by name.
         let is_given = |path: &Path| self.writable.iter().any(|given| given == path);
         // A directory that is mounted cannot be moved, so no other one can take its place.
         let holders = { self.acting.holders() }.filter(|path| !is_given(path));
         let read_only = { self.acting.read_only() }
-            // The target of a link may be any file, and a mount would cover that one.
+            // A mount would cover the target of a link, which is in the list by itself.
             .filter(|path| !is_given(path) && !path.is_symlink());
-        let blank = Path::new("/dev/null");
         // Below the temporary directory a file is not there at all.
         let is_there = |path: &&PathBuf| {
-            !path.starts_with(self.temp)
-                && !self.writable.iter().any(|given| path.starts_with(given))
+            let is_inside = |given: &PathBuf| path.starts_with(given);
+            !path.starts_with(self.temp) && !self.writable.iter().any(is_inside)
         };
         let blanked = self.blanked.iter().filter(is_there);
-        let mut mounts: Vec<(&Path, &Path, bool)> =
-            holders.map(|path| (path, path, true)).collect();
+        let blank = Path::new("/dev/null");
+        let mut mounts: Vec<(&Path, &Path, bool)> = Vec::new();
+        mounts.extend(holders.map(|path| (path, path, true)));
         mounts.extend(read_only.map(|path| (path, path, false)));
         mounts.extend(blanked.map(|path| (path.as_path(), blank, false)));
         mounts.sort_by_key(|(path, ..)| path.components().count());
-        let cover = |(path, source, writable)| VisiblePath::covering(path, source, writable);
+        let cover = |(path, source, writable)| {
+            Ok(CoveringMount {
+                source: path_cstring(source)?,
+                path: path_cstring(path)?,
+                writable,
+            })
+        };
         mounts.into_iter().map(cover).collect()
+    }
+}
+
+impl CoveringMount {
+    fn mount(&self) -> io::Result<()> {
+        let tree = match sys::copy_tree(&self.source) {
+            Ok(tree) => tree,
+            // It was deleted since it was found.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.writable {
+            sys::make_tree_read_only(tree, c"")?;
+        }
+        let mounted = sys::mount_tree(tree, &self.path);
+        // At once: a workspace may have more such files than a process may have open.
+        sys::close(tree);
+        mounted
     }
 }
 
@@ -228,22 +259,10 @@ impl VisiblePath {
             above.push(path_cstring(path)?);
         }
         Ok(Self {
-            source: path_cstring(path)?,
             path: path_cstring(path)?,
             above,
             // Only below the temporary directory does a mount point have to be created.
             is_dir: !under || path.is_dir(),
-            writable,
-        })
-    }
-
-    /// Covers a path that exists with something else, or with itself.
-    fn covering(path: &Path, source: &Path, writable: bool) -> Result<Self, SandboxError> {
-        Ok(Self {
-            source: path_cstring(source)?,
-            path: path_cstring(path)?,
-            above: Vec::new(),
-            is_dir: true,
             writable,
         })
     }
