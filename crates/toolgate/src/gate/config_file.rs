@@ -91,7 +91,7 @@ impl ConfigFile {
         })
     }
 
-    /// Requires the user's trust, whoever owns the file, if an agent that works in `workspace` can
+    /// Requires the user's trust, regardless of the owner, if an agent that works in `workspace` can
     /// change the file or one that it names.
     pub fn in_reach_of(mut self, workspace: &Path) -> Self {
         let inside = |path: &Path| {

@@ -56,7 +56,7 @@ struct VisiblePath {
 
 /// A mount over a path that exists.
 struct CoveringMount {
-    /// What is mounted: the path itself, or something in its place.
+    /// The mounted path: the same one, or another in its place.
     source: CString,
     path: CString,
     writable: bool,
