@@ -1,6 +1,7 @@
 //! The project's chores. `cargo xtask` lists them.
 
 mod features;
+mod hardening;
 mod house;
 mod oldest_rust;
 mod peers;
@@ -13,10 +14,14 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 7] = [
+const TASKS: [(&str, &str); 8] = [
     (
         "test",
         "format, lints, all tests, examples and docs: everything that has to be green",
+    ),
+    (
+        "hardening",
+        "check dependencies, undefined behaviour and breaking changes, as far as the tools are there",
     ),
     (
         "generate",
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_else(|| "help".to_owned());
     let done = match task.as_str() {
         "test" => test_run::run(),
+        "hardening" => hardening::run(),
         "generate" => docgen("pages"),
         "house" => house::print(&root()),
         "picture" => docgen("picture"),
@@ -70,7 +76,7 @@ fn main() -> ExitCode {
 fn help() {
     println!("usage: cargo xtask <task>\n");
     for (name, what) in TASKS {
-        println!("  {name:<8} {what}");
+        println!("  {name:<9} {what}");
     }
 }
 

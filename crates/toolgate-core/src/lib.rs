@@ -40,8 +40,9 @@ mod tool;
 mod turn;
 mod value;
 
+pub use approval::identity::{ApproverIdentity, IdentitySource};
 pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
-pub use approval::rules::{AdmittedDecision, Vote, admit_decision};
+pub use approval::rules::{AdmittedDecision, Vote, admit_decision, meets_quorum};
 pub use approval::token::{AskClaims, GrantClaims, TokenError, unverified_approval_id};
 pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
@@ -79,7 +80,10 @@ pub use ledger::checkpoint::{
     Checkpoint, CheckpointError, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey,
     LedgerSignature, LedgerVerifier,
 };
-pub use ledger::verify::{LedgerVerification, TamperKind, TamperedLedger, VerifiedLedger};
+pub use ledger::restore::AcceptedRestore;
+pub use ledger::verify::{
+    LedgerVerification, TamperKind, TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
+};
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };

@@ -67,8 +67,9 @@ pub use inspect::explain::{CallVerdict, ExplainedLayer, Explanation, explain};
 pub use inspect::lint::{LintFinding, lint};
 pub use record::ledger::export::{VerifiedExport, verify_export};
 pub use record::ledger::mirror::LedgerMirror;
+pub use record::ledger::outcomes::{ComparedCall, OutcomeComparison};
 pub use record::ledger::{
-    CheckpointSchedule, Ledger, LedgerError, ReceiptFilter, ReceiptPage, SealedReceipt,
+    CheckpointSchedule, Ledger, LedgerError, LostHead, ReceiptFilter, ReceiptPage, SealedReceipt,
 };
 pub use record::receipts::commitment::{Commitment, CommitmentKey, DigestedValue};
 pub use record::receipts::jsonl::JsonlReceipts;

@@ -77,9 +77,11 @@
 compile_error!("Toolgate runs on Linux and macOS; other systems are not supported");
 
 mod error;
+mod evidence;
 pub mod gate;
 
 pub use error::{Error, Result};
+pub use evidence::EvidenceService;
 pub use gate::{Gate, GateBuilder};
 pub use toolgate_core::{
     Annotations, Approver, Arguments, Band, Call, Decision, Event, Layer, Message, Model, Next,
@@ -148,9 +150,10 @@ pub mod session {
 pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
-        ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
-        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
-        Vote, admit_decision, unverified_approval_id,
+        ApprovalRequirement, Approver, ApproverIdentity, AskClaims, Decision, DynApprover,
+        EditStage, FileState, GrantClaims, IdentitySource, InvalidKeyId, KeyId, KeyKind, Keyring,
+        Quorum, SecretKey, TokenError, Verdict, Vote, admit_decision, meets_quorum,
+        unverified_approval_id,
     };
     pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{
@@ -164,16 +167,17 @@ pub mod approval {
 
 /// Receipts, the tamper-evident ledger, checkpoints, verification and export.
 pub mod ledger {
+    pub use crate::evidence::{EvidenceReport, EvidenceService, RememberedHead};
     pub use toolgate_core::{
-        Checkpoint, CheckpointError, EntryOutline, InvalidLedgerKey, InvalidLedgerName,
-        InvalidLedgerSignature, LedgerDraft, LedgerHead, LedgerKey, LedgerName, LedgerSignature,
-        LedgerVerification, LedgerVerifier, SealedEntry, TamperKind, TamperedLedger,
-        VerifiedLedger,
+        AcceptedRestore, Checkpoint, CheckpointError, EntryOutline, InvalidLedgerKey,
+        InvalidLedgerName, InvalidLedgerSignature, LedgerDraft, LedgerHead, LedgerKey, LedgerName,
+        LedgerSignature, LedgerVerification, LedgerVerifier, SealedEntry, TamperKind,
+        TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
     };
     pub use toolgate_layers::{
-        CheckpointSchedule, Commitment, CommitmentKey, DigestedValue, LayerDecision, Ledger,
-        LedgerError, LedgerMirror, Receipt, ReceiptApproval, ReceiptFilter, ReceiptPage,
-        SealedReceipt, VerifiedExport, verify_export,
+        CheckpointSchedule, Commitment, CommitmentKey, ComparedCall, DigestedValue, LayerDecision,
+        Ledger, LedgerError, LedgerMirror, LostHead, OutcomeComparison, Receipt, ReceiptApproval,
+        ReceiptFilter, ReceiptPage, SealedReceipt, VerifiedExport, verify_export,
     };
 }
 

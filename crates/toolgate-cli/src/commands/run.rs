@@ -12,6 +12,7 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
     assembly::input,
+    commands::receipts::sign_receipts,
     env::{ids, runtime, style},
     show::{
         live::{
@@ -158,7 +159,7 @@ impl DisplayedRun {
             DisplayMode::Json => {
                 // The summary for people signs the checkpoint; JSON has no summary, so it is signed
                 // here.
-                gate.sign_checkpoint().await?;
+                sign_receipts(cx, &gate.evidence()).await?;
                 print_json_report(cx, &ended, &ending)
             }
             DisplayMode::Plain | DisplayMode::Terminal => {

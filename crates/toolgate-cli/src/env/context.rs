@@ -1,9 +1,9 @@
 //! The context of a command: global options, paths, and access to configuration, store and keys.
 
 use toolgate::{
-    Config, Gate, GateBuilder,
-    approval::KeyFile,
-    gate::{CONFIG_NAME, gate_catalog},
+    Config, EvidenceService, Gate, GateBuilder,
+    approval::{ApproverIdentity, KeyFile},
+    gate::{CONFIG_NAME, gate_catalog, local_account},
     store::StoreHandle,
     value::Principal,
 };
@@ -71,14 +71,27 @@ impl CommandContext {
         Ok(self.paths.home.load_keys()?)
     }
 
-    /// Returns the name of the user for the record, from the environment.
+    /// Opens the evidence of the database: its receipts, our keys, and the heads remembered beside
+    /// them.
+    pub async fn open_evidence(&self) -> Result<EvidenceService, CliError> {
+        let store = self.open_store().await?;
+        let keyring = self.load_keys()?.keyring();
+        Ok(EvidenceService::new(store, keyring)
+            .state_dir(&self.paths.home)
+            .address(&self.paths.db))
+    }
+
+    /// Returns the user's identity for decisions: the account that runs the command. `by`, or the
+    /// variable `TOOLGATE_USER`, is recorded beside it as a claim.
+    pub fn current_approver(&self, by: Option<&str>) -> ApproverIdentity {
+        let variable = std::env::var("TOOLGATE_USER").ok();
+        let claimed = by.or(variable.as_deref()).map(str::trim);
+        let claimed = claimed.filter(|name| !name.is_empty()).map(Principal::from);
+        local_account().claiming(claimed)
+    }
+
+    /// Returns the name of the user for the record: that of the account that runs the command.
     pub fn current_user(&self) -> Principal {
-        let name = ["TOOLGATE_USER", "USER", "LOGNAME"]
-            .iter()
-            .find_map(|name| std::env::var(name).ok());
-        let name = name
-            .map(|name| name.trim().to_owned())
-            .filter(|name| !name.is_empty());
-        Principal::from(name.as_deref().unwrap_or("unknown"))
+        local_account().name
     }
 }

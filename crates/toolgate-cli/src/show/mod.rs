@@ -1,6 +1,7 @@
 //! Shows sessions: the live display, the terminal UI and the folds over the event log below them.
 
 pub(crate) mod agent_sessions;
+pub(crate) mod entitlement;
 pub mod feed;
 pub(crate) mod live;
 pub mod render;

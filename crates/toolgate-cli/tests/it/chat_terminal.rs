@@ -109,7 +109,7 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
     terminal.wait_for("▸2");
     terminal.send("y");
     terminal.wait_for("1 approval pending");
-    terminal.wait_for("done · ann");
+    terminal.wait_for(&format!("done · {}", crate::account_name()));
     assert_eq!(
         (place.read("first.txt"), place.read("second.txt").as_deref()),
         (None, Some("two\n"))
@@ -269,7 +269,7 @@ fn an_approval_request_of_a_dead_process_is_shown_again() {
     again.wait_for("y approve");
     again.send("y");
     again.wait_for("1 approval pending");
-    again.wait_for("done · ann");
+    again.wait_for(&format!("done · {}", crate::account_name()));
     assert_eq!(place.read("first.txt").as_deref(), Some("one\n"));
     again.press_key(Key::Ctrl('q'));
     assert_eq!(again.wait_exit(), 0);

@@ -1,5 +1,6 @@
 //! Approval requests, decisions, and the match between the two.
 
+pub(crate) mod identity;
 pub(crate) mod keys;
 pub(crate) mod rules;
 pub(crate) mod token;
@@ -12,7 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName,
+    ApprovalId, ApproverIdentity, Arguments, Call, Digest, LayerName, Principal, SideEffect,
+    Timestamp, ToolName,
 };
 
 /// The approval request for one call.
@@ -119,6 +121,8 @@ pub enum ApprovalChange {
     KeyGone,
     /// The token was already used for another run of the call.
     Replayed,
+    /// The approvers are too few now: a name that is only claimed does not count.
+    Approvers,
 }
 
 impl ApprovalChange {
@@ -133,6 +137,7 @@ impl ApprovalChange {
             Self::Forged => "forged",
             Self::KeyGone => "key_gone",
             Self::Replayed => "replayed",
+            Self::Approvers => "approvers_missing",
         }
     }
 }
@@ -226,13 +231,17 @@ impl From<&ApprovalRequest> for ApprovalRequestRef {
 }
 
 /// The decision on an approval request, and the approver.
+///
+/// The serialized form is for the store. A client must not send it, because it could then say how
+/// its own identity was established; the approval service parses what clients send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// Approve, approve with edits, or deny.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The approver.
-    pub by: Principal,
+    /// The approver, and how it is known who that is.
+    #[serde(flatten)]
+    pub by: ApproverIdentity,
 }
 
 /// The three possible decisions. Any other word is an error and never an approval.
@@ -265,7 +274,7 @@ pub enum Verdict {
 
 impl Decision {
     /// Creates a decision to run the call as it is.
-    pub fn approve(by: impl Into<Principal>) -> Self {
+    pub fn approve(by: impl Into<ApproverIdentity>) -> Self {
         Self {
             verdict: Verdict::Approve,
             by: by.into(),
@@ -273,7 +282,7 @@ impl Decision {
     }
 
     /// Creates a decision to run the call with other arguments.
-    pub fn approve_with_edits(by: impl Into<Principal>, arguments: Arguments) -> Self {
+    pub fn approve_with_edits(by: impl Into<ApproverIdentity>, arguments: Arguments) -> Self {
         Self {
             verdict: Verdict::ApproveWithEdits { arguments },
             by: by.into(),
@@ -281,7 +290,7 @@ impl Decision {
     }
 
     /// Creates a decision not to run the call.
-    pub fn deny(by: impl Into<Principal>, reason: Option<&str>) -> Self {
+    pub fn deny(by: impl Into<ApproverIdentity>, reason: Option<&str>) -> Self {
         Self {
             verdict: Verdict::Deny {
                 reason: reason.map(str::to_owned),
@@ -313,7 +322,7 @@ pub struct ApprovalAnswer {
     pub token: Option<String>,
     /// The other approvers, if a quorum was needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<Principal>,
+    pub with: Vec<ApproverIdentity>,
     /// The digests of the requirements that the request named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Digest>,
@@ -342,6 +351,21 @@ impl ApprovalAnswer {
     pub fn covers_requirements(&self, call: &Call) -> bool {
         call.unmet_requirements()
             .all(|required| self.requirements.contains(&required.digest()))
+    }
+
+    /// Returns the approvers, the one who decided last first.
+    pub fn approvers(&self) -> impl Iterator<Item = &ApproverIdentity> {
+        [&self.decision.by].into_iter().chain(&self.with)
+    }
+
+    /// Returns the approvers with how each was established; nothing if all names are only claimed.
+    pub fn established_identities(&self) -> Vec<ApproverIdentity> {
+        let is_bare = |by: &ApproverIdentity| *by == ApproverIdentity::from(&by.name);
+        if self.approvers().all(is_bare) {
+            Vec::new()
+        } else {
+            self.approvers().cloned().collect()
+        }
     }
 
     /// Checks whether the decision denies the call.

@@ -4,8 +4,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, Principal,
-    RejectCode, Timestamp, Verdict, Vote, approval::keys::BadSignature,
+    ApprovalAnswer, ApprovalId, ApprovalRequest, ApproverIdentity, Digest, Json, KeyId, Keyring,
+    Principal, RejectCode, Timestamp, Verdict, Vote, approval::keys::BadSignature,
 };
 
 /// The approval request that a token is bound to, exactly.
@@ -41,8 +41,12 @@ pub struct GrantClaims {
     pub decision: String,
     /// The digest of the arguments that may run.
     pub arguments_digest: Digest,
-    /// The approvers, the last one first.
+    /// The names of the approvers, the last one first.
     pub by: Vec<Principal>,
+    /// The approvers with how each was established. Empty if all names are only claimed, as in
+    /// tokens of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<ApproverIdentity>,
     /// The time the decision was accepted.
     pub decided_at: Timestamp,
 }
@@ -67,7 +71,7 @@ enum TokenClaims {
 #[serde(deny_unknown_fields)]
 struct VoteClaims {
     about: AskClaims,
-    by: Principal,
+    by: ApproverIdentity,
     arguments_digest: Digest,
     at: Timestamp,
 }
@@ -148,11 +152,8 @@ impl GrantClaims {
             about: AskClaims::for_request(request),
             decision: answer.decision.verdict.as_str().to_owned(),
             arguments_digest: answer.final_digest(),
-            by: [&answer.decision.by]
-                .into_iter()
-                .chain(&answer.with)
-                .cloned()
-                .collect(),
+            by: answer.approvers().map(|by| by.name.clone()).collect(),
+            identities: answer.established_identities(),
             decided_at: answer.decided_at?,
         })
     }

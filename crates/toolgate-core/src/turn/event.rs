@@ -519,6 +519,8 @@ mod tests {
             ))),
             ToolEvent::ToolApproved {
                 approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: true,
             },
@@ -703,6 +705,7 @@ mod tests {
         let denied = |reason: Option<&str>, status| ToolEvent::ToolDenied {
             status,
             approver: None,
+            established: Default::default(),
             reason: reason.map(str::to_owned),
             error: None,
         };

@@ -251,6 +251,8 @@ impl World {
                 if approve {
                     let event = ToolEvent::ToolApproved {
                         approver: "ann".into(),
+                        established: Default::default(),
+                        claimed_as: None,
                         reason: None,
                         edited: false,
                     };

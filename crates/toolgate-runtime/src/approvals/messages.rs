@@ -8,8 +8,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    AdmittedDecision, ApprovalChange, ApprovalFilter, ApprovalId, Arguments, CallId, Decision,
-    Principal, RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict,
+    AdmittedDecision, ApprovalChange, ApprovalFilter, ApprovalId, ApproverIdentity, Arguments,
+    CallId, Decision, RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict,
     unverified_approval_id,
 };
 
@@ -141,7 +141,10 @@ impl ToolApprovalResponse {
     }
 
     /// Returns the decision and the approval request it is about.
-    fn into_decision(self, by: &Principal) -> Result<(DecisionTarget, Decision), RejectCode> {
+    fn into_decision(
+        self,
+        by: &ApproverIdentity,
+    ) -> Result<(DecisionTarget, Decision), RejectCode> {
         // A response whose token belongs to another approval must not decide on either of them.
         if unverified_approval_id(&self.approval_token).is_some_and(|id| id != self.approval_id) {
             return Err(RejectCode::TokenMismatch);
@@ -292,11 +295,11 @@ pub fn approval_responses(
 }
 
 /// Applies every response in these messages, each by itself; `by` is the approver according to the
-/// host.
+/// host. The messages come from a client, so nothing in them says who decides.
 pub async fn apply_approval_responses(
     desk: &ApprovalService,
     messages: &[Value],
-    by: impl Into<Principal>,
+    by: impl Into<ApproverIdentity>,
 ) -> Vec<Result<AdmittedDecision, DeliverError>> {
     let by = by.into();
     let mut answers = Vec::new();

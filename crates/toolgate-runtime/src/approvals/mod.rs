@@ -247,15 +247,19 @@ impl ApprovalService {
     /// the three decisions is rejected and recorded, and so is `approve` with arguments: it does
     /// not say which arguments are meant to run.
     ///
+    /// The object comes from a client, so `by` is a claimed name, whatever else the object says. A
+    /// host that has authenticated the client calls [`ApprovalService::decide`] with that identity.
+    ///
     /// # Errors
     ///
     /// Fails as [`ApprovalService::decide`] does, and if the object is not a decision.
     pub async fn decide_raw(&self, json: &Value) -> Result<AdmittedDecision, DeliverError> {
         let on = DecisionTarget::from_json(json);
         match (on, serde_json::from_value::<Decision>(json.clone())) {
-            (Some(on), Ok(decision))
+            (Some(on), Ok(mut decision))
                 if decision.verdict != Verdict::Approve || json.get("arguments").is_none() =>
             {
+                decision.by = decision.by.name.into();
                 self.decide(on, decision).await
             }
             (Some(on), Ok(_) | Err(_)) => Err(self

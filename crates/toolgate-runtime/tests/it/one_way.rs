@@ -23,7 +23,7 @@ use toolgate_runtime::{
     ApprovalService, BusDelivery, BusSubscription, DeliverError, DispatchError, Dispatcher,
     DispatcherBuilder, TurnReport, TurnRequest,
 };
-use toolgate_testkit::{CountingIds, FaultyStore, StoreCall, StoreFault, TestClock};
+use toolgate_testkit::{CountingIds, FaultyStore, StoreCall, StoreFault, TestClock, authenticated};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -473,7 +473,7 @@ async fn the_vote_of_an_approver_in_this_process_counts_together_with_those_of_o
         .build()
         .expect("in order");
     let dispatcher = Dispatcher::builder(stack)
-        .approver(Says(Decision::approve("ann")))
+        .approver(Says(Decision::approve(authenticated("ann"))))
         .build()
         .await
         .expect("builds");
@@ -492,18 +492,25 @@ async fn the_vote_of_an_approver_in_this_process_counts_together_with_those_of_o
         panic!("not asked")
     };
     let service = dispatcher.approval_service();
-    let again = service.decide(asked, Decision::approve("ann")).await;
+    let claimed = service.decide(asked, Decision::approve("bob")).await;
+    assert_eq!(
+        claimed.expect_err("only a claim").code(),
+        Some(RejectCode::UnverifiedApprover)
+    );
+    let again = service
+        .decide(asked, Decision::approve(authenticated("ann")))
+        .await;
     assert_eq!(
         again.expect_err("one person").code(),
         Some(RejectCode::Duplicate)
     );
     assert_eq!(
         service
-            .decide(asked, Decision::approve("bob"))
+            .decide(asked, Decision::approve(authenticated("bob")))
             .await
             .expect("counts"),
         AdmittedDecision::Decided {
-            with: vec!["ann".into()]
+            with: vec![authenticated("ann")]
         }
     );
     let report = dispatcher

@@ -139,6 +139,8 @@ fn batch(
         Kind::Approved(call) => {
             let approved = ToolEvent::ToolApproved {
                 approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: false,
             };

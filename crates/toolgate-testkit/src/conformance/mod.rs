@@ -261,6 +261,8 @@ fn sample_lives(status: Status) -> Vec<Vec<Event>> {
     };
     let approved = || ToolEvent::ToolApproved {
         approver: "ann".into(),
+        established: Default::default(),
+        claimed_as: None,
         reason: None,
         edited: false,
     };

@@ -61,6 +61,10 @@ pub(super) struct GateOptions {
     pub(super) approver: Option<SharedApprover>,
     pub(super) approve: Option<ApproveMode>,
     pub(super) environment: bool,
+    /// The directory that remembers signed heads; none with keys from elsewhere.
+    pub(super) evidence_dir: Option<StateDir>,
+    /// The address of the opened database.
+    pub(super) address: Option<String>,
     pub(super) dispatch: DispatchOptions,
 }
 
@@ -145,6 +149,8 @@ impl GateBuilder {
                 approver: None,
                 approve: None,
                 environment: false,
+                evidence_dir: None,
+                address: None,
                 dispatch,
             },
             tools: Vec::new(),
@@ -440,6 +446,7 @@ impl GateBuilder {
                 let shown = display_address(&address);
                 Error::from(error).while_doing(format!("the database {shown} cannot be opened"))
             })?);
+            self.options.address = Some(address);
         }
         self.build()
     }
@@ -460,8 +467,16 @@ impl GateBuilder {
             None => self.options.load_config(|| self.find_state_dir())?,
         };
         let keyring = match self.keyring.take() {
-            Some(keyring) => keyring,
-            None => self.find_state_dir()?.load_keys()?.keyring(),
+            Some(keyring) => {
+                self.options.evidence_dir = self.state.clone();
+                keyring
+            }
+            None => {
+                let state = self.find_state_dir()?;
+                let keys = state.load_keys()?;
+                self.options.evidence_dir = Some(state);
+                keys.keyring()
+            }
         };
         let registry = self.build_registry(&store, &config)?;
         let assembly = GateAssembly::build(&self.options, config, &store, &keyring, &registry)?;

@@ -8,6 +8,7 @@ mod builder;
 mod builtin_tools;
 mod config_file;
 mod isolation;
+mod local_account;
 mod models;
 mod sections;
 mod state_dir;
@@ -37,12 +38,13 @@ pub use self::{
     approve::{ApproveMode, UnknownApproveMode},
     builder::{GateBuilder, display_address},
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
+    local_account::local_account,
     models::{load_prices, open_model, parse_model_name},
     sections::{AgentSection, AgentsSection, RunSection, gate_catalog},
     state_dir::StateDir,
     trust::TrustedConfigs,
 };
-use crate::{Error, Result};
+use crate::{Error, EvidenceService, Result};
 
 /// The front door: opens a store, loads the keys, and wires what belongs together.
 ///
@@ -432,21 +434,23 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot answer, or if the verification fails: a changed chain is never
-    /// signed.
+    /// Fails as [`EvidenceService::sign_checkpoint`] does: a changed chain is never signed.
     pub async fn sign_checkpoint(&self) -> Result<Option<Checkpoint>, LedgerError> {
-        let ledger = self.ledger();
-        let heads = self.store.ledgers().await?;
-        let begun =
-            |head: &toolgate_core::LedgerHead| head.ledger == *ledger.name() && head.counter > 0;
-        if !heads.iter().any(begun) {
-            return Ok(None);
+        self.evidence().sign_checkpoint().await
+    }
+
+    /// Returns the service that signs and verifies the receipts, and remembers what was signed.
+    pub fn evidence(&self) -> EvidenceService {
+        let clock = self.options.dispatch.clock().clone();
+        let mut evidence =
+            EvidenceService::new(self.store.clone(), self.keyring.clone()).clock(clock);
+        if let Some(state) = &self.options.evidence_dir {
+            evidence = evidence.state_dir(state);
         }
-        let now = self.options.dispatch.clock().now();
-        ledger
-            .sign_checkpoint(&self.ledger_key(), now)
-            .await
-            .map(Some)
+        match &self.options.address {
+            Some(address) => evidence.address(address),
+            None => evidence,
+        }
     }
 
     /// Returns the store of sessions, approvals and receipts.

@@ -18,6 +18,7 @@ use toolgate::{
     },
     value::Json,
 };
+use toolgate_testkit::authenticated;
 
 async fn request_with_token(world: &ApprovalWorld) -> (Dispatcher, TurnReport, String) {
     let (process, report, _) = world
@@ -516,7 +517,10 @@ async fn a_quorum_needs_two_different_approvers_other_than_the_requester() {
         } else {
             process.approval_service()
         };
-        let decide = async |name: &str| service.decide(&named, Decision::approve(name)).await;
+        let decide = async |name: &str| {
+            let decision = Decision::approve(authenticated(name));
+            service.decide(&named, decision).await
+        };
         assert_eq!(code_of(decide("eve").await), RejectCode::SelfApproval);
         assert_eq!(code_of(decide("mallory").await), RejectCode::NotEntitled);
         decide("ann").await.expect("counted");
@@ -561,12 +565,12 @@ async fn votes_for_other_arguments_do_not_add_up_and_one_denial_denies() {
     let desk = world.approval_service();
     let counted = AdmittedDecision::Counted { missing: 1 };
     assert_eq!(
-        desk.decide(&named, Decision::approve("ann"))
+        desk.decide(&named, Decision::approve(authenticated("ann")))
             .await
             .expect("counted"),
         counted
     );
-    let edited = Decision::approve_with_edits("bob", amount_arguments(6));
+    let edited = Decision::approve_with_edits(authenticated("bob"), amount_arguments(6));
     assert_eq!(desk.decide(&named, edited).await.expect("counted"), counted);
     let shown = desk
         .find_approval(named.approval_id)
@@ -595,7 +599,7 @@ async fn store_vote(
 ) {
     let vote = toolgate::approval::Vote::from_decision(
         named,
-        &Decision::approve(name),
+        &Decision::approve(authenticated(name)),
         toolgate::value::Timestamp::EPOCH,
     )
     .expect("approves");
@@ -607,7 +611,7 @@ async fn store_vote(
     world
         .store
         .put_record_once(
-            toolgate::approval::Vote::record_key(named, &name.into()),
+            toolgate::approval::Vote::record_key(named, &authenticated(name)),
             StoreRecord::Json(vote),
         )
         .await

@@ -4,16 +4,19 @@ use serde_json::json;
 use toolgate::{
     Arguments, Decision,
     approval::{AdmittedDecision, ApprovalRequestRef, ApprovalService, Verdict},
-    session::{DeliverError, RejectCode},
+    session::DeliverError,
     store::{ApprovalFilter, ApprovalRow, SessionFilter, StoreHandle},
-    value::{Principal, SessionId},
+    value::SessionId,
 };
 
 use super::{ApproveArgs, DecisionArgs, DenyArgs, show::load_approvals};
 use crate::{
     CliError, CommandContext, Exit,
     env::{confirm::require_confirmation, ids, style, times},
-    show::agent_sessions,
+    show::{
+        agent_sessions,
+        entitlement::{describe_missing, describe_rejection},
+    },
 };
 
 pub(super) async fn run_approve(args: &ApproveArgs, cx: &CommandContext) -> Result<Exit, CliError> {
@@ -60,10 +63,7 @@ async fn decide_approvals(
     let desk = ApprovalService::new(store.clone()).keyring(cx.load_keys()?.keyring());
     // All ids are resolved first: a misspelt one must not leave half of the decisions made.
     let rows = find_approvals(which, cx, &store, &desk, &verdict).await?;
-    let by = which
-        .by
-        .as_deref()
-        .map_or_else(|| cx.current_user(), Principal::from);
+    let by = cx.current_approver(which.by.as_deref());
     let mut exit = Exit::Done;
     let mut sessions = Vec::new();
     for row in &rows {
@@ -163,8 +163,9 @@ fn print_decision(
             .out
             .print_line(format_args!("{} {name}", style::good("approved"))),
         (Ok(AdmittedDecision::Counted { missing }), _) => cx.out.print_line(format_args!(
-            "{} {name}; {missing} more approvals needed",
-            style::warn("counted")
+            "{} {name}; {}",
+            style::warn("counted"),
+            describe_missing(*missing)
         )),
         (Err(error), _) => {
             cx.out.print_error(&CliError::new(format!(
@@ -174,20 +175,6 @@ fn print_decision(
             Ok(())
         }
     }
-}
-
-/// Formats a rejected decision with its code, as it is in the log.
-fn describe_rejection(error: &DeliverError) -> String {
-    let word = error
-        .code()
-        .and_then(|code| serde_json::to_value(code).ok());
-    let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
-    let said = match error.code() {
-        Some(RejectCode::Duplicate) => "it was decided already".to_owned(),
-        Some(RejectCode::AlreadyDenied) => "it was denied already".to_owned(),
-        _ => CliError::from_error(error).to_string(),
-    };
-    format!("{said}{}", word.unwrap_or_default())
 }
 
 /// Prints how the suspended session continues.

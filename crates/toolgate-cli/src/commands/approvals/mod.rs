@@ -80,7 +80,7 @@ pub struct DecisionArgs {
     /// Do not ask for confirmation
     #[arg(long, short, requires = "all")]
     pub yes: bool,
-    /// Decide in this name instead of your own
+    /// Record this name as a claim beside your account, which decides
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }

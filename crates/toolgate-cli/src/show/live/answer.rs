@@ -15,6 +15,7 @@ use crate::{
     CliError, CommandContext,
     env::style::{BAD, DIM, GOOD, WARN},
     show::{
+        entitlement::{describe_missing, describe_rejection},
         render::{StyledLine, arguments, render_diff},
         rule_proposal::{RuleProposal, describe_matches},
     },
@@ -45,7 +46,7 @@ impl<'a> AnswerHandler<'a> {
         shown: &mut LiveDisplay,
         keyboard: &mut Keyboard,
     ) -> Result<(), CliError> {
-        let me = || self.cx.current_user();
+        let me = || self.cx.current_approver(None);
         let done = match act {
             PromptAction::Nothing => Ok(()),
             PromptAction::Show(request) => {
@@ -109,12 +110,13 @@ impl<'a> AnswerHandler<'a> {
             Ok(AdmittedDecision::Decided { .. }) => Ok(()),
             // The quorum is not complete, so the log still shows the request as pending.
             Ok(AdmittedDecision::Counted { missing }) => {
-                shown.note(&format!("counted; {missing} more approvals needed"), WARN);
+                let missing = describe_missing(missing);
+                shown.note(&format!("counted; {missing}"), WARN);
                 Ok(())
             }
             Err(error) => {
                 shown.prompt.reopen(request);
-                Err(error.into())
+                Err(CliError::new(describe_rejection(&error)))
             }
         }
     }
@@ -255,7 +257,8 @@ impl<'a> AnswerHandler<'a> {
             &format!("`toolgate approvals rules revoke {id}` revokes it"),
             DIM,
         );
-        self.send_decision(request, Decision::approve(self.cx.current_user()), shown)
+        let me = self.cx.current_approver(None);
+        self.send_decision(request, Decision::approve(me), shown)
             .await
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use toolgate::{
     Event,
-    approval::ApprovalRequest,
+    approval::{ApprovalRequest, ApproverIdentity},
     event::SessionEvent,
     layers::{Toast, ToastLevel},
     value::{CallId, Clock, SessionId, SystemClock, Timestamp},
@@ -50,7 +50,12 @@ pub(crate) struct LiveDisplay {
 
 impl LiveDisplay {
     /// Creates a display that prints only what is not in `screen` yet.
-    pub(crate) fn new(screen: SessionScreen, size: (u16, u16), colored: bool) -> Self {
+    pub(crate) fn new(
+        screen: SessionScreen,
+        me: ApproverIdentity,
+        size: (u16, u16),
+        colored: bool,
+    ) -> Self {
         // The history was printed when it happened, so only what is new is printed here.
         let told = screen
             .agents()
@@ -60,7 +65,7 @@ impl LiveDisplay {
         let settled = screen.calls().iter().filter(|call| call.state.is_settled());
         let told_calls = settled.map(|call| call.invocation.id).collect();
         Self {
-            prompt: ApprovalPrompt::default(),
+            prompt: ApprovalPrompt::new(me),
             live: LiveArea::new(io::stdout(), size, colored),
             blocks: ReplyBlocks::default(),
             told,

@@ -7,14 +7,15 @@ use anstyle::{AnsiColor, Style};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use toolgate::{
     Arguments,
-    approval::{ApprovalRequest, ApprovalRequestRef},
+    approval::{ApprovalRequest, ApprovalRequestRef, ApproverIdentity},
     layers::RuleDraft,
     value::CallId,
 };
 
 use crate::{
-    env::style::DIM,
+    env::style::{DIM, WARN},
     show::{
+        entitlement::Entitlement,
         render::StyledLine,
         rule_proposal::{RuleAnswer, RuleProposal},
         screen::SessionScreen,
@@ -24,8 +25,10 @@ use crate::{
 const KEY: Style = AnsiColor::Yellow.on_default().bold();
 
 /// The pending approval requests, and the state of answering one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ApprovalPrompt {
+    /// The user, who decides.
+    me: ApproverIdentity,
     questions: Vec<Arc<ApprovalRequest>>,
     at: usize,
     mode: PromptStep,
@@ -74,6 +77,18 @@ pub(crate) enum PromptAction {
 }
 
 impl ApprovalPrompt {
+    /// Creates a prompt for the user at the terminal.
+    pub(crate) fn new(me: ApproverIdentity) -> Self {
+        Self {
+            me,
+            questions: Vec::new(),
+            at: 0,
+            mode: PromptStep::Choosing,
+            skipped: HashSet::new(),
+            answered: HashSet::new(),
+        }
+    }
+
     /// Loads the pending requests of `screen`. Returns the request to show, if another one is
     /// current now.
     pub(crate) fn sync_requests(&mut self, screen: &SessionScreen) -> Option<Arc<ApprovalRequest>> {
@@ -192,7 +207,11 @@ impl ApprovalPrompt {
     }
 
     fn choose_answer(&mut self, code: KeyCode, request: Arc<ApprovalRequest>) -> PromptAction {
+        let may = Entitlement::of(&request, &self.me);
         match code {
+            // Not offered, so it does nothing: the lines above the keys say why.
+            KeyCode::Char('y' | 'e' | 'a') if !may.can_approve() => PromptAction::Nothing,
+            KeyCode::Char('n') if !may.can_deny => PromptAction::Nothing,
             KeyCode::Char('y') => {
                 self.mark_answered(PromptAction::Approve(request.clone()), &request)
             }
@@ -272,15 +291,10 @@ impl ApprovalPrompt {
             PromptStep::Choosing => {
                 let asked =
                     StyledLine::styled(&format!("Run {}?", request.tool), Style::new().bold());
-                let more = (self.questions.len() > 1).then_some(("1-9", "another"));
-                let always = RuleDraft::check_request(request)
-                    .is_ok()
-                    .then_some(("a", "always"));
-                let keys = [("y", "yes"), ("n", "no"), ("e", "edit")]
-                    .into_iter()
-                    .chain(always)
-                    .chain([("?", "why"), ("s", "later")]);
-                vec![asked, keys_line(keys.chain(more))]
+                let may = Entitlement::of(request, &self.me);
+                let notice = may.notice().map(|text| StyledLine::styled(&text, WARN));
+                let keys = keys_line(self.offered_keys(request, may));
+                [asked].into_iter().chain(notice).chain([keys]).collect()
             }
             PromptStep::Reason(reason) => {
                 let line = StyledLine::styled("Why not? ", KEY)
@@ -301,6 +315,26 @@ impl ApprovalPrompt {
             ],
         });
         lines
+    }
+
+    /// Returns the keys that answer a request, without those that would be rejected.
+    fn offered_keys(
+        &self,
+        request: &ApprovalRequest,
+        may: Entitlement,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let approve = may.can_approve();
+        let always = approve && RuleDraft::check_request(request).is_ok();
+        let keys = [
+            approve.then_some(("y", "yes")),
+            may.can_deny.then_some(("n", "no")),
+            approve.then_some(("e", "edit")),
+            always.then_some(("a", "always")),
+            Some(("?", "why")),
+            Some(("s", "later")),
+            (self.questions.len() > 1).then_some(("1-9", "another")),
+        ];
+        keys.into_iter().flatten()
     }
 
     fn render_listed(&self, at: usize, request: &ApprovalRequest) -> StyledLine {
@@ -421,14 +455,14 @@ mod tests {
     #[test]
     fn only_the_approve_key_approves() {
         for keys in ["q", "Y", "\n", " ", "yes"] {
-            let mut prompt = ApprovalPrompt::default();
+            let mut prompt = ApprovalPrompt::new("ann".into());
             let screen = pending_screen(&["a"]);
             let request = prompt.sync_requests(&screen).expect("asks");
             let acts = press_keys(&mut prompt, keys);
             let approved = acts.contains(&PromptAction::Approve(request));
             assert_eq!(approved, keys == "yes", "{keys:?}: {acts:?}");
         }
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
         prompt.sync_requests(&screen);
         assert_eq!(
@@ -439,7 +473,7 @@ mod tests {
 
     #[test]
     fn an_answered_request_is_not_shown_again_unless_the_answer_is_rejected() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a", "b"]);
         let first = prompt.sync_requests(&screen).expect("asks");
         assert_eq!(
@@ -459,7 +493,7 @@ mod tests {
 
     #[test]
     fn a_reason_may_hold_the_letters_that_are_keys_elsewhere() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
         let request = prompt.sync_requests(&screen).expect("asks");
         let acts = press_keys(&mut prompt, "nany y\n");
@@ -475,7 +509,7 @@ mod tests {
                 .iter()
                 .all(|act| *act == PromptAction::Nothing)
         );
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
         let request = prompt.sync_requests(&screen).expect("asks");
         assert_eq!(
@@ -486,7 +520,7 @@ mod tests {
 
     #[test]
     fn going_back_decides_nothing() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
         let request = prompt.sync_requests(&screen).expect("asks");
         press_keys(&mut prompt, "nwhy\u{1b}");
@@ -502,7 +536,7 @@ mod tests {
 
     #[test]
     fn a_new_request_does_not_replace_the_one_that_is_being_answered() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let both = pending_screen(&["a", "b"]);
         prompt.sync_requests(&both);
         press_keys(&mut prompt, "2");
@@ -519,7 +553,7 @@ mod tests {
 
     #[test]
     fn a_rule_is_shown_again_whenever_it_changes() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
         let request = prompt.sync_requests(&screen).expect("asks");
         prompt.confirm_rule(propose_rule(&request));
@@ -557,7 +591,7 @@ mod tests {
 
     #[test]
     fn always_is_offered_only_where_a_rule_can_be_drafted() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         prompt.sync_requests(&pending_screen(&["a"]));
         let shown = |prompt: &ApprovalPrompt| {
             let lines = prompt.render_lines();

@@ -221,11 +221,11 @@ async fn check_receipts(gate: &Gate) -> Result<Option<StyledLine>, CliError> {
             ))
         }
         // A line of the summary, not an error: the run itself has to be reported too.
-        Err(LedgerError::Tampered(tampered)) => {
+        Err(error @ (LedgerError::Tampered(_) | LedgerError::HeadLost(_))) => {
             let style = AnsiColor::Red.on_default().bold();
             Some(render_field(
                 "receipts",
-                StyledLine::styled(&format!("VERIFICATION FAILED: {tampered}"), style),
+                StyledLine::styled(&format!("VERIFICATION FAILED: {error}"), style),
             ))
         }
         Err(error) => return Err(error.into()),

@@ -93,7 +93,8 @@ impl<'a> TerminalFollower<'a> {
         screen: SessionScreen,
     ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
-        let mut display = LiveDisplay::new(screen, size()?, cx.out.is_colored());
+        let me = cx.current_approver(None);
+        let mut display = LiveDisplay::new(screen, me, size()?, cx.out.is_colored());
         display.update_prompt();
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {

@@ -124,6 +124,9 @@ fn change_text(changed: &ApprovalChange) -> String {
         ApprovalChange::Forged => "the approval was not signed by this installation".to_owned(),
         ApprovalChange::KeyGone => "the key that signed the approval no longer exists".to_owned(),
         ApprovalChange::Replayed => "the approval was already used".to_owned(),
+        ApprovalChange::Approvers => {
+            "the approvers of before do not count: their names were only claimed".to_owned()
+        }
     }
 }
 

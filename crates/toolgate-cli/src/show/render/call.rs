@@ -235,6 +235,7 @@ mod tests {
         let older = ToolEvent::ToolDenied {
             status: Status::Denied,
             approver: Some("ann".into()),
+            established: Default::default(),
             reason: None,
             error: Some(error.to_owned()),
         };

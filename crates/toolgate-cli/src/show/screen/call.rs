@@ -124,6 +124,7 @@ impl CallView {
                 approver,
                 reason,
                 edited,
+                ..
             } => {
                 self.state = CallState::Approved;
                 self.decided_by = Some(approver.clone());
@@ -159,6 +160,7 @@ impl CallView {
                 approver,
                 reason,
                 error,
+                ..
             } => {
                 // A denial without an approver, such as one by a layer, keeps the name of who
                 // approved before.

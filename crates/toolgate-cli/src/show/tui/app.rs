@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ratatui::text::Line;
 use toolgate::{
     Arguments, View,
-    approval::{ApprovalRequest, ApprovalRequestRef},
+    approval::{ApprovalRequest, ApprovalRequestRef, ApproverIdentity},
     layers::Toast,
-    value::{CallId, Principal, SessionId, Timestamp, ToolName},
+    value::{CallId, SessionId, Timestamp, ToolName},
 };
 
 use super::{
@@ -55,8 +55,8 @@ pub struct ChatApp {
 pub struct ChatSetup {
     /// The session of the conversation.
     pub session: SessionId,
-    /// The user at the keyboard.
-    pub me: Principal,
+    /// The user at the keyboard, who decides.
+    pub me: ApproverIdentity,
     /// The project's name in standing rules.
     pub project: String,
     /// The model's display name.

@@ -13,7 +13,10 @@ use super::{
     app::{OverlayWindow, RuleConfirmation},
     update::show_info,
 };
-use crate::show::rule_proposal::{RuleAnswer, RuleProposal};
+use crate::show::{
+    entitlement::Entitlement,
+    rule_proposal::{RuleAnswer, RuleProposal},
+};
 
 /// Returns the approval request that is selected and still open.
 fn open_question(app: &ChatApp) -> Option<(CallId, ApprovalRequestRef, &ApprovalRequest)> {
@@ -37,10 +40,20 @@ fn send_decision(
     vec![UiEffect::Decide(question, decision)]
 }
 
+/// Returns why the user cannot approve a request, if so.
+fn rejected_approval(app: &ChatApp, request: &ApprovalRequest) -> Option<Vec<UiEffect>> {
+    Entitlement::of(request, &app.setup.me)
+        .notice()
+        .map(show_info)
+}
+
 pub(super) fn approve_selected(app: &mut ChatApp) -> Vec<UiEffect> {
-    let Some((_, question, _)) = open_question(app) else {
+    let Some((_, question, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
     let decision = Decision::approve(app.setup.me.clone());
     send_decision(app, question, decision)
 }
@@ -81,6 +94,9 @@ pub(super) fn edit_selected(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((_, question, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
     if !is_unredacted(request) {
         return show_info("parts of the arguments are redacted, so they cannot be edited");
     }
@@ -166,6 +182,9 @@ pub(super) fn propose_rule(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((call, _, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
     let session = app
         .screen
         .call(call)
@@ -174,7 +193,7 @@ pub(super) fn propose_rule(app: &mut ChatApp) -> Vec<UiEffect> {
     match RuleProposal::new(
         request,
         session,
-        &setup.me,
+        &setup.me.name,
         &setup.project,
         &setup.tools,
         app.now,

@@ -12,7 +12,7 @@ use std::{
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
     Decision, Gate, RunEnd, Session,
-    approval::ApprovalRequestRef,
+    approval::{AdmittedDecision, ApprovalRequestRef},
     layers::{StandingRule, ToastLevel, ToastManager},
     session::{RunOptions, SessionError},
     stack::ToolRequest,
@@ -20,7 +20,13 @@ use toolgate::{
 };
 
 use super::{UiEffect, UiMessage};
-use crate::{CliError, show::rule_proposal::describe_matches};
+use crate::{
+    CliError,
+    show::{
+        entitlement::{describe_missing, describe_rejection},
+        rule_proposal::describe_matches,
+    },
+};
 
 /// The services that effects need.
 #[derive(Clone)]
@@ -125,9 +131,12 @@ impl EffectRunner {
 
     async fn decide(&self, question: ApprovalRequestRef, decision: Decision) {
         let decided = self.session.decide(question, decision).await;
+        if let Ok(AdmittedDecision::Counted { missing }) = decided {
+            self.show_toast(ToastLevel::Info, describe_missing(missing));
+        }
         let decided = decided
             .map(drop)
-            .map_err(|error| CliError::from(error).to_string());
+            .map_err(|error| describe_rejection(&error));
         let _ = self
             .back
             .send(UiMessage::Decided(question.approval_id.call_id(), decided));

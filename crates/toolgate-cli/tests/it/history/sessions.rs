@@ -330,7 +330,7 @@ fn the_changes_of_a_session_are_undone_through_the_gate_and_once() {
         "--tool",
         "undo_changes",
         "--approver",
-        "ann",
+        &crate::account_name(),
     ]);
     assert_eq!(
         receipts[0]["receipt"]["session_id"].as_str(),

@@ -1,5 +1,6 @@
 //! The decisions that an approver can make at the terminal.
 
+use crate::account_name;
 use toolgate::{Status, event::ToolEvent};
 use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
 
@@ -43,7 +44,7 @@ fn a_change_is_shown_in_colours_and_made_when_approved() {
     let transcript = terminal.transcript();
     for part in [
         "✓ write_file a.txt",
-        "approved by ann",
+        &format!("approved by {}", account_name()),
         "It is changed.",
         "1 done",
         "1 in the chain, intact and signed",
@@ -69,7 +70,8 @@ fn a_denial_reaches_the_model_with_its_reason() {
     assert_eq!(terminal.wait_exit(), 0);
     let transcript = terminal.transcript();
     assert!(
-        transcript.contains("denied by ann: not today") && transcript.contains("Then I leave it."),
+        transcript.contains(&format!("denied by {}: not today", account_name()))
+            && transcript.contains("Then I leave it."),
         "{transcript}"
     );
     assert_eq!(
@@ -104,7 +106,7 @@ fn arguments_can_be_changed_in_an_editor_and_are_shown_again() {
     assert!(
         terminal
             .transcript()
-            .contains("approved by ann, with changes"),
+            .contains(&format!("approved by {}, with changes", account_name())),
         "{}",
         terminal.transcript()
     );

@@ -193,7 +193,7 @@ fn check_rules(mut world: RunWorld) {
             |(name, value): (&String, &Value)| (format!("/{name}"), json!({ "equals": value }));
         let named: serde_json::Map<String, Value> = members(&arguments).iter().map(named).collect();
         let expected = json!({
-            "effect": "allow", "tool": tool, "arguments": named, "owner": "ann",
+            "effect": "allow", "tool": tool, "arguments": named, "owner": crate::account_name(),
             "scope": { "scope": "project", "project": project },
             "reason": "always, chosen for an approval request",
         });

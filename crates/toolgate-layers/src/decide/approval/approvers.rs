@@ -7,8 +7,8 @@ use std::{
 };
 
 use toolgate_core::{
-    ApprovalChange, ApprovalRequest, Approver, Arguments, Decision, Principal, Verdict,
-    run_contained,
+    ApprovalChange, ApprovalRequest, Approver, ApproverIdentity, Arguments, Decision, RejectCode,
+    Timestamp, Verdict, admit_decision, run_contained,
 };
 
 /// Number of times an invalid answer is prompted for again.
@@ -22,7 +22,8 @@ const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// Answers are `y`, `yes` or `approve`; `n`, `no` or `deny`, optionally with a reason; `e` or
 /// `edit` with the arguments to run with instead. Only these exact words count: after anything else
 /// the prompt is repeated a few times, and then the request stays pending. It also stays pending if
-/// the input ends, and if the person has no name to record. Requests are shown one at a time.
+/// the input ends, and if the person has no name to record. Requests are shown one at a time. A
+/// person who may not approve a request is told why and can only deny it.
 ///
 /// ```
 /// # use {toolgate_core::{Approver, ApprovalRequest, Verdict}, toolgate_layers::Prompt, toolgate_testkit::call};
@@ -33,20 +34,20 @@ const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// # });
 /// ```
 pub struct Prompt<R, W> {
-    by: Principal,
+    by: ApproverIdentity,
     line: Arc<Mutex<(R, W)>>,
 }
 
 impl Prompt<BufReader<Stdin>, Stdout> {
     /// Creates an approver for `by` at the terminal this program runs in.
-    pub fn terminal(by: impl Into<Principal>) -> Self {
+    pub fn terminal(by: impl Into<ApproverIdentity>) -> Self {
         Self::new(by, BufReader::new(io::stdin()), io::stdout())
     }
 }
 
 impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Prompt<R, W> {
     /// Creates an approver for `by`, who reads `output` and writes `input`.
-    pub fn new(by: impl Into<Principal>, input: R, output: W) -> Self {
+    pub fn new(by: impl Into<ApproverIdentity>, input: R, output: W) -> Self {
         Self {
             by: by.into(),
             line: Arc::new(Mutex::new((input, output))),
@@ -70,7 +71,7 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
                 .ok()?;
                 return None;
             }
-            prompt_for_verdict(&request, input, output)
+            prompt_for_verdict(&request, &by, input, output)
                 .ok()
                 .flatten()
                 .map(|verdict| Decision { verdict, by })
@@ -94,12 +95,27 @@ impl<R, W> fmt::Debug for Prompt<R, W> {
 /// Prompts until there is a valid answer, the input ends, or the attempts are used.
 fn prompt_for_verdict(
     request: &ApprovalRequest,
+    by: &ApproverIdentity,
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> io::Result<Option<Verdict>> {
     write_request(request, output)?;
+    // Only who asks counts here; whether the request has expired is checked with the decision.
+    let may_approve = request.check_approver(by, Timestamp::EPOCH);
+    if let Err(code) = may_approve {
+        writeln!(
+            output,
+            "{} cannot approve this: {code}",
+            escape_controls(by.as_str())
+        )?;
+        let denial = Decision::deny(by.clone(), None);
+        if admit_decision(request, &[], &denial, Timestamp::EPOCH).is_err() {
+            writeln!(output, "the request stays pending")?;
+            return Ok(None);
+        }
+    }
     for _ in 0..=MAX_REPROMPTS {
-        write!(output, "[y]es / [n]o <reason> / [e]dit <json>: ")?;
+        write!(output, "{}", offered_answers(may_approve))?;
         output.flush()?;
         let mut line = String::new();
         // A line without its end may be truncated, so it approves nothing.
@@ -107,12 +123,26 @@ fn prompt_for_verdict(
             return Ok(None);
         }
         match parse_verdict(line.trim_end_matches(['\n', '\r'])) {
-            Ok(verdict) => return Ok(Some(verdict)),
+            Ok(verdict) if may_approve.is_ok() || matches!(verdict, Verdict::Deny { .. }) => {
+                return Ok(Some(verdict));
+            }
+            Ok(_) => writeln!(
+                output,
+                "you can only deny this request, or leave it pending"
+            )?,
             Err(problem) => writeln!(output, "{problem}")?,
         }
     }
     writeln!(output, "no decision; the request stays pending")?;
     Ok(None)
+}
+
+/// Returns the answers that this approver can give.
+fn offered_answers(may_approve: Result<(), RejectCode>) -> &'static str {
+    match may_approve {
+        Ok(()) => "[y]es / [n]o <reason> / [e]dit <json>: ",
+        Err(_) => "[n]o <reason>: ",
+    }
 }
 
 fn write_request(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {

@@ -554,6 +554,7 @@ impl Approval {
                 ApprovalChange::Forged
                     | ApprovalChange::KeyGone
                     | ApprovalChange::Replayed
+                    | ApprovalChange::Approvers
                     | ApprovalChange::Arguments
             )
         };

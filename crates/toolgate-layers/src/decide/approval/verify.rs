@@ -4,7 +4,7 @@
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalId, ApprovalRequest, AskClaims, Call, Digest,
-    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, TokenError, Verdict,
+    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, TokenError, Verdict, meets_quorum,
     run_contained_sync,
 };
 
@@ -61,6 +61,10 @@ impl ApprovalVerifier {
             };
         };
         let mut changed = self.changed_files(call, &question);
+        // Counted again here: the answer may be from a version that counted claimed names.
+        if !meets_quorum(&question, answer) {
+            changed.push(ApprovalChange::Approvers);
+        }
         if policy.is_some() && question.policy_version.as_deref() != policy {
             changed.push(ApprovalChange::Policy);
         }
@@ -87,7 +91,10 @@ impl ApprovalVerifier {
             .load_approval_request(call.id, answer.generation)
             .await
         {
-            Ok(Some(question)) => verify_signature(keyring, call, answer, Some(&*question)).is_ok(),
+            Ok(Some(question)) => {
+                verify_signature(keyring, call, answer, Some(&*question)).is_ok()
+                    && meets_quorum(&question, answer)
+            }
             Ok(None) | Err(_) => false,
         }
     }

@@ -4,8 +4,9 @@ use std::io::{BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Checkpoint, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerification, LedgerVerifier,
-    SealedEntry, TamperKind, TamperedLedger, VerifiedLedger, canonical_json,
+    Checkpoint, CheckpointError, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerification,
+    LedgerVerifier, SealedEntry, TamperKind, TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
+    canonical_json,
 };
 
 use crate::{Ledger, LedgerError, ReceiptFilter};
@@ -206,6 +207,10 @@ struct ExportCheck<'a> {
     checkpoints: u64,
     /// The record that the last checkpoint signs.
     signed: Option<u64>,
+    /// The last checkpoint that counted: its record and its key.
+    last: Option<(u64, Digest)>,
+    /// The checkpoints of keys that are not trusted.
+    not_checked: Vec<UncheckedCheckpoint>,
 }
 
 impl<'a> ExportCheck<'a> {
@@ -226,6 +231,8 @@ impl<'a> ExportCheck<'a> {
             outlines: 0,
             checkpoints: 0,
             signed: None,
+            last: None,
+            not_checked: Vec::new(),
         })
     }
 
@@ -265,9 +272,22 @@ impl<'a> ExportCheck<'a> {
                 checkpoint.counter,
                 TamperKind::WrongLedger(checkpoint.ledger.clone()),
             ),
-            (_, Some(doubt)) => (checkpoint.counter, TamperKind::Checkpoint(doubt)),
+            // Listed, so that the reader knows what was not checked; it proves nothing.
+            (_, Some(CheckpointError::UnknownKey(key))) => {
+                self.checkpoints += 1;
+                let counter = checkpoint.counter;
+                self.not_checked.push(UncheckedCheckpoint { counter, key });
+                return Ok(());
+            }
+            (_, Some(doubt @ CheckpointError::Forged)) => {
+                (checkpoint.counter, TamperKind::Checkpoint(doubt))
+            }
             (None, None) => (counter + 1, TamperKind::Truncated(checkpoint.counter)),
-            (Some(_), None) if self.signed >= Some(checkpoint.counter) => {
+            // Two keys may have signed one record.
+            (Some(_), None)
+                if self.signed > Some(checkpoint.counter)
+                    || self.last == Some((checkpoint.counter, checkpoint.key)) =>
+            {
                 (checkpoint.counter, TamperKind::Repeated(checkpoint.counter))
             }
             (Some(hash), None) if hash != checkpoint.hash => (
@@ -279,6 +299,7 @@ impl<'a> ExportCheck<'a> {
             (Some(_), None) => {
                 self.checkpoints += 1;
                 self.signed = Some(checkpoint.counter);
+                self.last = Some((checkpoint.counter, checkpoint.key));
                 return Ok(());
             }
         };
@@ -322,6 +343,7 @@ impl<'a> ExportCheck<'a> {
             // signed.
             chain.signed = chain.signed.max(self.signed);
         }
+        chain.not_checked.extend(self.not_checked);
         Ok(VerifiedExport {
             chain,
             outlines: self.outlines,

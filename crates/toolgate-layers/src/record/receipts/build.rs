@@ -216,8 +216,9 @@ fn call_approval(call: &Call, settled: &SettledOutcome) -> Option<ReceiptApprova
         });
     };
     Some(ReceiptApproval {
-        by: Some(answer.decision.by.clone()),
-        with: answer.with.clone(),
+        by: Some(answer.decision.by.name.clone()),
+        with: answer.with.iter().map(|by| by.name.clone()).collect(),
+        identities: answer.established_identities(),
         at: answer.decided_at,
         // A digest only: receipts are read by many, and a token could be presented again.
         token: answer
@@ -590,6 +591,7 @@ mod tests {
         let expected = ReceiptApproval {
             by: Some("ann".into()),
             with: vec!["ben".into()],
+            identities: Vec::new(),
             at: Some(Timestamp::from_micros(7)),
             token: Some(Digest::of_bytes(b"tg1.secret-token")),
             rule: Some("rule-7".into()),

@@ -365,7 +365,9 @@ fn approval_event(invocation: &Arc<Invocation>, answer: &ApprovalAnswer) -> Opti
 
 fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
     ToolEvent::ToolApproved {
-        approver: answer.decision.by.clone(),
+        approver: answer.decision.by.name.clone(),
+        established: answer.decision.by.established.clone(),
+        claimed_as: answer.decision.by.claimed_as.clone(),
         reason: None,
         edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
     }

@@ -13,6 +13,7 @@ use super::{
     item, paint, panel,
 };
 use crate::show::{
+    entitlement::Entitlement,
     render::{format_duration, risk_text},
     screen::CallView,
 };
@@ -63,10 +64,14 @@ fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
     } else {
         format!("{waiting} approvals pending")
     };
-    let has_draft = app
-        .selected_approval()
-        .is_some_and(|(_, request)| RuleDraft::check_request(request).is_ok());
+    let selected = app.selected_approval().map(|(_, request)| request);
+    let has_draft = selected.is_some_and(|request| RuleDraft::check_request(request).is_ok());
+    // Keys that would be rejected are not offered.
+    let can_approve =
+        selected.is_none_or(|request| Entitlement::of(request, &app.setup.me).can_approve());
     let keys = match (focused, width, has_draft) {
+        (true, 70.., _) if !can_approve => "n deny  ? explain",
+        (true, _, _) if !can_approve => "n ?",
         (true, 70.., true) => "y approve  n deny  e edit  a always  ? explain",
         (true, 70.., false) => "y approve  n deny  e edit  ? explain",
         (true, _, true) => "y n e a ?",

@@ -4,7 +4,7 @@ use super::*;
 use crate::Approval;
 use serde_json::json;
 use toolgate_core::{ApprovalAnswer, Call, CallSeed, Stack, Suspension};
-use toolgate_testkit::{FakeExecutor, call_with, seed};
+use toolgate_testkit::{FakeExecutor, authenticated, call_with, seed};
 
 /// A writer that collects its output.
 #[derive(Clone, Default)]
@@ -226,6 +226,66 @@ async fn an_approver_that_leaves_the_request_pending_or_panics_has_not_approved(
     );
 }
 
+/// Types an answer, and returns the decision with what was on the screen.
+async fn answer_on_screen(
+    by: ApproverIdentity,
+    typed: &'static str,
+    request: ApprovalRequest,
+) -> (Option<Verdict>, String) {
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new(by, typed.as_bytes(), screen.clone());
+    let verdict = prompt
+        .decide(request)
+        .await
+        .map(|decision| decision.verdict);
+    let shown = screen.0.lock().expect("not poisoned").clone();
+    (verdict, String::from_utf8(shown).expect("text"))
+}
+
+#[tokio::test]
+async fn the_prompt_offers_yes_only_to_an_approver_whose_approval_would_count() {
+    let with_quorum = |among: &[&str]| {
+        let among = among.iter().map(|name| (*name).into()).collect();
+        let mut request = request();
+        request.requester = Some("eve".into());
+        request.quorum = Some(toolgate_core::Quorum { needed: 1, among });
+        request
+    };
+    let typed = "y\ne {}\nyes\nno too risky\n";
+    let denied = Some(Verdict::Deny {
+        reason: Some("too risky".to_owned()),
+    });
+    for (by, among) in [
+        (ApproverIdentity::from("ann"), &[][..]),
+        (authenticated("eve"), &[]),
+        (authenticated("EVE "), &[]),
+        (authenticated("eve"), &["eve", "ann"]),
+        (
+            ApproverIdentity::from("bob").claiming(Some("ann".into())),
+            &[],
+        ),
+    ] {
+        let (verdict, shown) = answer_on_screen(by.clone(), typed, with_quorum(among)).await;
+        assert_eq!(verdict, denied, "{by:?}");
+        assert!(
+            !shown.contains("[y]es") && shown.contains("cannot approve this"),
+            "{shown}"
+        );
+    }
+    for by in [ApproverIdentity::from("ann"), authenticated("mallory")] {
+        let (verdict, shown) = answer_on_screen(by, typed, with_quorum(&["ann"])).await;
+        assert_eq!(verdict, None, "may not even deny");
+        assert!(
+            !shown.contains("[n]o") && shown.contains("stays pending"),
+            "{shown}"
+        );
+    }
+    let (verdict, shown) =
+        answer_on_screen(authenticated("ann"), typed, with_quorum(&["ann"])).await;
+    assert_eq!(verdict, Some(Verdict::Approve));
+    assert!(shown.contains("[y]es"), "{shown}");
+}
+
 #[tokio::test]
 async fn a_repeated_request_names_the_changes_and_the_quorum() {
     let mut again = request();
@@ -239,10 +299,8 @@ async fn a_repeated_request_names_the_changes_and_the_quorum() {
         needed: 2,
         among: Vec::new(),
     });
-    let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone());
-    assert_eq!(prompt.decide(again).await, None);
-    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    let (decided, shown) = answer_on_screen(authenticated("ann"), "", again).await;
+    assert_eq!(decided, None);
     for line in [
         "asked again: tool_changed",
         "asked again: file_changed a\\u{1b}[2J",
