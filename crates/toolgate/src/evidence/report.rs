@@ -72,13 +72,13 @@ impl EvidenceReport {
         }
         if self.outcomes.elsewhere > 0 {
             notes.push(format!(
-                "{} calls settled without a receipt in this ledger",
+                "calls that settled without a receipt in this ledger: {}",
                 self.outcomes.elsewhere
             ));
         }
         if self.outcomes.erased > 0 {
             notes.push(format!(
-                "{} receipts are of sessions that are not in the database any more",
+                "receipts of sessions that are not in the database any more: {}",
                 self.outcomes.erased
             ));
         }

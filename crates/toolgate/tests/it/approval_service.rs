@@ -629,14 +629,14 @@ async fn an_unsigned_vote_in_the_store_does_not_count() {
         let desk = world.approval_service();
         let counted = AdmittedDecision::Counted { missing: 1 };
         assert_eq!(
-            desk.decide(&named, Decision::approve("bob"))
+            desk.decide(&named, Decision::approve(authenticated("bob")))
                 .await
                 .expect("counted"),
             counted
         );
         assert_eq!(
             code_of(
-                desk.decide(&named, Decision::approve("ann"))
+                desk.decide(&named, Decision::approve(authenticated("ann")))
                     .await
                     .map(drop)
             ),
@@ -675,7 +675,7 @@ async fn a_denied_call_is_not_listed_as_pending_by_any_driver() {
     );
     let again = process
         .approval_service()
-        .decide(&named, Decision::approve("bob"))
+        .decide(&named, Decision::approve(authenticated("bob")))
         .await;
     assert_eq!(code_of(again), RejectCode::AlreadyDenied);
     assert_eq!(
@@ -695,13 +695,13 @@ async fn a_last_vote_whose_process_died_is_completed_by_repeating_it() {
     }
     let answer = world
         .approval_service()
-        .decide(&named, Decision::approve("bob"))
+        .decide(&named, Decision::approve(authenticated("bob")))
         .await
         .expect("taken");
     assert_eq!(
         answer,
         AdmittedDecision::Decided {
-            with: vec!["ann".into()]
+            with: vec![authenticated("ann")]
         }
     );
     let process = world.open_process(world.stack(two_of(&world, &[]))).await;

@@ -126,7 +126,7 @@ async fn the_requester_cannot_approve_and_is_told_so() {
     let place = HistoryPlace::new();
     place.configure("[layers.approval]\nquorum = 1\n");
     let id = place.request_approval("a.txt");
-    for by in ["bob", "carol", "somebody"] {
+    for by in ["bob", "carol", "mallory"] {
         let said = place.ends(1, &["approvals", "approve", &id, "--by", by]);
         assert!(
             said.err.contains("your account requested this call"),
