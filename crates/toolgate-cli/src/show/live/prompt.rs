@@ -445,6 +445,52 @@ mod tests {
             .collect()
     }
 
+    #[test]
+    fn yes_is_not_offered_to_a_user_whose_approval_would_not_count() {
+        use toolgate::approval::{IdentitySource, Quorum};
+        let established =
+            |name: &str| ApproverIdentity::new(name, IdentitySource::AuthenticatedToken);
+        let with_quorum = |among: &[&str]| {
+            let call = toolgate_testkit::call_with("write_file", json!({ "path": "a" }));
+            let mut request = ApprovalRequest::for_call(&call);
+            request.requester = Some("eve".into());
+            let among = among.iter().map(|name| (*name).into()).collect();
+            request.quorum = Some(Quorum { needed: 2, among });
+            Arc::new(request)
+        };
+        for (me, among, answers) in [
+            (established("ann"), &[][..], "yne"),
+            (established("ann"), &["ann", "bob"], "yne"),
+            ("ann".into(), &[], "n"),
+            (established("eve"), &[], "n"),
+            (established("mallory"), &["ann", "bob"], ""),
+            ("ann".into(), &["ann", "bob"], ""),
+        ] {
+            let mut prompt = ApprovalPrompt::new(me);
+            prompt.questions = vec![with_quorum(among)];
+            let lines: Vec<String> = prompt.render_lines().iter().map(StyledLine::text).collect();
+            let notice = lines
+                .iter()
+                .any(|line| line.contains("you cannot approve this"));
+            assert_eq!(notice, !answers.contains('y'), "{lines:?}");
+            let keys = lines.last().expect("keys");
+            for (key, shown) in [('y', "y yes"), ('n', "n no"), ('e', "e edit")] {
+                assert_eq!(keys.contains(shown), answers.contains(key), "{keys}");
+            }
+            if !answers.contains('y') {
+                assert_eq!(
+                    press_keys(&mut prompt, "yea"),
+                    [
+                        PromptAction::Nothing,
+                        PromptAction::Nothing,
+                        PromptAction::Nothing
+                    ]
+                );
+                assert!(matches!(prompt.mode, PromptStep::Choosing));
+            }
+        }
+    }
+
     fn current_path(prompt: &ApprovalPrompt) -> String {
         prompt
             .current()

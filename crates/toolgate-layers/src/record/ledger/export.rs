@@ -49,6 +49,10 @@ pub(crate) struct ExportHeader {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportEnd {
     checkpoints: u64,
+    /// The digest of the lines of the checkpoints. Those of unknown keys cannot be verified, and a
+    /// changed byte in one is noticed all the same. Files of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checkpoints_digest: Option<Digest>,
     counter: u64,
 }
 
@@ -138,14 +142,16 @@ impl Ledger {
             .into_iter()
             .filter(|c| c.counter <= counter)
             .collect();
+        let number = checkpoints.len() as u64;
+        let lines = checkpoints.into_iter().map(ExportLine::Checkpoint);
+        let lines: String = lines.map(|line| line.to_text()).collect();
+        writer.write_all(lines.as_bytes())?;
         let end = ExportLine::End(ExportEnd {
-            checkpoints: checkpoints.len() as u64,
+            checkpoints: number,
+            checkpoints_digest: Some(Digest::of_bytes(lines.as_bytes())),
             counter,
         });
-        checkpoints
-            .into_iter()
-            .try_for_each(|checkpoint| put(ExportLine::Checkpoint(checkpoint)))?;
-        put(end)?;
+        writer.write_all(end.to_text().as_bytes())?;
         writer.flush()?;
         Ok(written)
     }
@@ -186,7 +192,8 @@ pub fn verify_export(
                 file.check_outline(&outline)?
             }
             Some(ExportLine::Checkpoint(checkpoint)) if !header.mirror => {
-                file.check_checkpoint(&checkpoint)?
+                file.check_checkpoint(&checkpoint)?;
+                file.checkpoint_lines.extend(&bytes);
             }
             Some(ExportLine::End(last)) if !header.mirror => end = Some(last),
             // Before the first checkpoint only a record may follow, so this is a damaged record.
@@ -205,6 +212,8 @@ struct ExportCheck<'a> {
     hashes: Vec<Digest>,
     outlines: u64,
     checkpoints: u64,
+    /// The lines of the checkpoints.
+    checkpoint_lines: Vec<u8>,
     /// The record that the last checkpoint signs.
     signed: Option<u64>,
     /// The last checkpoint that counted: its record and its key.
@@ -230,6 +239,7 @@ impl<'a> ExportCheck<'a> {
             hashes: Vec::new(),
             outlines: 0,
             checkpoints: 0,
+            checkpoint_lines: Vec::new(),
             signed: None,
             last: None,
             not_checked: Vec::new(),
@@ -330,7 +340,12 @@ impl<'a> ExportCheck<'a> {
                 })
                 .into());
             }
-            Some(end) if end.checkpoints != self.checkpoints => {
+            Some(end)
+                if end.checkpoints != self.checkpoints
+                    || end.checkpoints_digest.is_some_and(|expected| {
+                        expected != Digest::of_bytes(&self.checkpoint_lines)
+                    }) =>
+            {
                 return Err(lines.error_at_line("there were other checkpoints before it"));
             }
             None if !mirror => {

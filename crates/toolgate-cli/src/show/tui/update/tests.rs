@@ -3,7 +3,8 @@
 use serde_json::json;
 use toolgate::{
     Decision, RunEnd,
-    approval::ApprovalRequestRef,
+    approval::{ApprovalRequestRef, Quorum},
+    event::ToolEvent,
     layers::{RuleScope, StandingRule},
 };
 
@@ -146,6 +147,30 @@ fn a_call_is_not_decided_twice_while_the_decision_is_on_its_way() {
     ));
     assert!(matches!(&told[..], [UiEffect::Tell(..)]));
     assert!(matches!(&stage.press_keys("y")[..], [UiEffect::Decide(..)]));
+}
+
+#[test]
+fn a_user_whose_approval_would_not_count_is_told_why_and_decides_nothing() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let (call, mut request) = stage.pending_call(1, "write_file", json!({ "path": "a" }));
+    request.quorum = Some(Quorum {
+        needed: 2,
+        among: Vec::new(),
+    });
+    stage.apply_tool_event(call, ToolEvent::ToolApprovalRequested(Box::new(request)));
+    stage.press_keys("Tab");
+    // The user of the stage is a claimed name.
+    for key in ["y", "e", "a"] {
+        let told = stage.press_keys(key);
+        let why = |effect: &UiEffect| format!("{effect:?}").contains("you cannot approve this");
+        assert!(told.len() == 1 && told.iter().all(why), "{key}: {told:?}");
+    }
+    stage.press_keys("n");
+    assert!(matches!(
+        &stage.press_keys("Enter")[..],
+        [UiEffect::Decide(..)]
+    ));
 }
 
 #[test]
