@@ -71,7 +71,7 @@ impl CommandContext {
         Ok(self.paths.home.load_keys()?)
     }
 
-    /// Opens the evidence of the database: its receipts, our keys, and the heads remembered beside
+    /// Opens the evidence of the database: its receipts, our keys, and the heads stored beside
     /// them.
     pub async fn open_evidence(&self) -> Result<EvidenceService, CliError> {
         let store = self.open_store().await?;

@@ -127,7 +127,7 @@ pub struct ReceiptsVerifyArgs {
 
 /// Accepts that records are lost because a backup of the database was restored.
 ///
-/// The last signed head of each ledger is remembered beside the keys. After a restore it is not in
+/// The last signed head of each ledger is stored beside the keys. After a restore it is not in
 /// the ledger any more, and `verify` exits with 7. This command shows what is lost, asks, and
 /// stores a signed note with your account. It accepts nothing else: a chain that was changed still
 /// fails.
