@@ -1,6 +1,7 @@
 //! The project's chores. `cargo xtask` lists them.
 
 mod features;
+mod fuzz;
 mod house;
 mod oldest_rust;
 mod peers;
@@ -13,10 +14,14 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 7] = [
+const TASKS: [(&str, &str); 8] = [
     (
         "test",
         "format, lints, all tests, examples and docs: everything that has to be green",
+    ),
+    (
+        "fuzz",
+        "run fuzz targets with libFuzzer: `fuzz [TARGET] [--minutes N]`; needs a nightly compiler",
     ),
     (
         "generate",
@@ -45,6 +50,7 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_else(|| "help".to_owned());
     let done = match task.as_str() {
         "test" => test_run::run(),
+        "fuzz" => fuzz::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
         "generate" => docgen("pages"),
         "house" => house::print(&root()),
         "picture" => docgen("picture"),

@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use globset::GlobSet;
+use url::Host;
 
 use crate::{
     BadOption,
@@ -185,6 +186,9 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
         .map(|name| name.trim_matches('.'))
         .filter(|name| !name.is_empty())
     {
+        if let Some(read) = host_of_clients(name) {
+            add_host(&read, hosts);
+        }
         let address = parse_loose_address(name);
         hosts.extend(address.map(|address| address.to_string()));
         // All of these lead to this machine.
@@ -198,6 +202,19 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
     }
 }
 
+/// Returns the host that HTTP clients read in a name with other letters than ASCII, in ASCII: to them
+/// `ⓔvil.com` is `evil.com`.
+fn host_of_clients(name: &str) -> Option<String> {
+    if name.is_ascii() {
+        return None;
+    }
+    match Host::parse(name).ok()? {
+        Host::Domain(domain) => Some(domain),
+        Host::Ipv4(address) => Some(address.to_string()),
+        Host::Ipv6(address) => Some(format!("[{address}]")),
+    }
+}
+
 /// Normalizes a URL as most parsers do, for what is forbidden.
 pub(crate) fn normalize_url(text: &str) -> Option<String> {
     let text = fold_url_text(text);
@@ -206,6 +223,8 @@ pub(crate) fn normalize_url(text: &str) -> Option<String> {
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = authority.rsplit('@').next().unwrap_or_default();
     let (host, port) = host.split_once(':').unwrap_or((host, ""));
+    let read = host_of_clients(host);
+    let host = read.as_deref().unwrap_or(host);
     let usual = match scheme {
         "http" | "ws" => "80",
         "ftp" => "21",
@@ -419,6 +438,29 @@ mod tests {
                 "{text:?}"
             );
         }
+    }
+
+    #[test]
+    fn letters_that_clients_read_as_others_name_the_same_host() {
+        for text in [
+            "https://ⓔvil.com/",
+            "curl 𝐞𝐯𝐢𝐥.com/x",
+            "https://user@ᵉvil.com:80/",
+            "https://evil.ⓒⓞⓜ",
+            "https://ｅⅴil.com",
+        ] {
+            assert!(
+                possible_hosts(text).contains(&"evil.com".to_owned()),
+                "{text:?}: {:?}",
+                possible_hosts(text)
+            );
+        }
+        assert!(possible_hosts("http://①②⑦.⓪.⓪.①/").contains(&"127.0.0.1".to_owned()));
+        assert!(possible_hosts("http://ⓛocalhost/").contains(&"127.0.0.1".to_owned()));
+        assert_eq!(
+            normalize_url("https://ⓔvil.com/a").as_deref(),
+            Some("https://evil.com/a")
+        );
     }
 
     #[test]
