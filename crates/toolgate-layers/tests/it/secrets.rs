@@ -2,6 +2,7 @@
 //! asserted.
 
 use serde_json::json;
+use toolgate_core::Redactor;
 use toolgate_layers::{
     Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor, default_stack,
 };
@@ -245,6 +246,91 @@ fn fields_can_be_added_and_shown_and_known_values_are_found_anywhere() {
         )
     );
     assert!(!format!("{secrets:?}").contains("correct horse"));
+}
+
+#[test]
+fn a_known_value_is_redacted_whatever_stands_around_it() {
+    let known = "n-horse-battery-staple";
+    let secrets = SecretScanner::with_options(SecretScannerOptions::default(), [known.to_owned()]);
+    for text in [
+        // Between an anchor and the secret that it announces.
+        "https://n-horse-battery-staple:hunter2@host/",
+        "Set-Cookie: n-horse-battery-staple=abcdefgh; Path=/",
+        "https://ann:n-horse-battery-staple@host/ https://n-horse-battery-staple:x1@host",
+        // The end of an anchor is its beginning.
+        "token-horse-battery-staple",
+        "-----BEGIN-horse-battery-staple",
+        "authorization-horse-battery-staple",
+        // In the middle of what an anchor announces, and after its end.
+        "password=xn-horse-battery-staple",
+        "password=\"x\"n-horse-battery-staple",
+        "n-horse-battery-staplen-horse-battery-staple",
+    ] {
+        let redacted = secrets.redact_str(text);
+        assert!(
+            !redacted.to_lowercase().contains(known),
+            "{text}: {redacted}"
+        );
+        assert_eq!(secrets.redact_str(&redacted), redacted, "{text}");
+        // A stream shows the beginning before it has the end.
+        for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+            let safe = secrets.safe_prefix(&text[..end]);
+            let at = text.to_lowercase().find(known).expect("it is planted");
+            assert!(
+                safe <= at || safe >= at + known.len(),
+                "{text} is cut at {safe}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_token_in_place_of_a_user_is_redacted_with_the_password() {
+    let secrets = SecretScanner::standard();
+    for (token, url) in [
+        (
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "https://{}:x-oauth-basic@github.com/a",
+        ),
+        (
+            "glpat-x1Y2z3A4b5C6d7E8f9G0",
+            "https://{}:hunter2@gitlab.com",
+        ),
+        (
+            "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+            "https://{}:pw1@api.stripe.com",
+        ),
+        (
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "https://{}:a-b@registry/",
+        ),
+        ("xoxb-123456789012-abcdefABCDEF", "wss://{}:pw1@slack"),
+        ("AKIAQ3EGRIHT4NOTREAL", "s3://{}:wJalrXUtnFEMI@bucket"),
+    ] {
+        let redacted = secrets.redact_str(&url.replace("{}", token)).into_owned();
+        assert!(!redacted.contains(token), "{redacted}");
+        assert!(redacted.contains("[redacted:url_password]@"), "{redacted}");
+    }
+}
+
+#[test]
+fn a_mark_in_place_of_a_user_is_not_a_password() {
+    let secrets = SecretScanner::standard();
+    for text in [
+        "://[redacted:url_password]@",
+        "https://[redacted:url_password]@host/x",
+        "https://[redacted:known]x@host",
+        "https://[redacted:github_token]@github.com/a/b",
+        "git+ssh://[redacted:known]@host",
+    ] {
+        assert_eq!(secrets.redact_str(text), text);
+    }
+    let assigned = "password: bearer [redacted:known]";
+    assert_eq!(secrets.redact_str(assigned), assigned);
+    assert_eq!(
+        secrets.redact_str("https://[redacted:known]:hunter2@host"),
+        "https://[redacted:known]:[redacted:url_password]@host"
+    );
 }
 
 #[test]

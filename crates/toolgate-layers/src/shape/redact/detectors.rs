@@ -436,8 +436,13 @@ fn find_url_password(text: &str, start: usize) -> Option<Range<usize>> {
         })
     };
     let info = strict.or_else(loose)?;
-    let (at, password) = match info.split_once(':') {
-        Some((user, password)) => (user.len() + 1, password),
+    // A mark has a colon of its own, which separates nothing.
+    let colon = info
+        .match_indices(':')
+        .map(|(at, _)| at)
+        .find(|at| !info[..*at].ends_with("[redacted"));
+    let (at, password) = match colon {
+        Some(colon) => (colon + 1, &info[colon + 1..]),
         // A token instead of the user.
         None => (0, info),
     };
@@ -541,6 +546,7 @@ fn find_assigned(text: &str, name: Range<usize>, strength: SecretStrength) -> Op
         SecretStrength::Random if scheme > 0 && credential.len() >= 8 => is_literal(credential),
         SecretStrength::Any => {
             is_literal(value)
+                && is_literal(credential)
                 && (quote.is_some() || setting || !is_word(value))
                 && !value.starts_with(' ')
         }

@@ -44,6 +44,8 @@ struct AnchorIndex {
     /// Built for the first text with an anchor, because building it takes longer than most programs
     /// need to start.
     automaton: OnceLock<AhoCorasick>,
+    /// The known values alone. An anchor that begins earlier would hide one that it overlaps.
+    known_automaton: OnceLock<AhoCorasick>,
 }
 
 /// The bundled anchors alone: most stacks have no known values.
@@ -57,6 +59,7 @@ impl AnchorIndex {
             known,
             beginnings,
             automaton: OnceLock::new(),
+            known_automaton: OnceLock::new(),
         }
     }
 
@@ -66,6 +69,18 @@ impl AnchorIndex {
             .map(look)
             .into_iter()
             .flatten()
+    }
+
+    /// Returns where known values are, whatever anchors overlap them.
+    fn known_values<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+        let automaton = self.known_automaton();
+        let found = automaton.map(|automaton| automaton.find_iter(text));
+        found.into_iter().flatten().map(|found| found.range())
+    }
+
+    fn known_automaton(&self) -> Option<&AhoCorasick> {
+        let build = || build_automaton(self.known.iter().map(String::as_str));
+        (!self.known.is_empty()).then(|| self.known_automaton.get_or_init(build))
     }
 
     /// Returns a position before which no anchor begins; usually that of the first one.
@@ -108,16 +123,34 @@ impl AnchorIndex {
     }
 
     fn automaton(&self) -> &AhoCorasick {
-        self.automaton.get_or_init(|| {
-            // The longest anchor at a position is the most specific: `sk-ant-` before `sk-`.
-            AhoCorasick::builder()
-                .ascii_case_insensitive(true)
-                .match_kind(MatchKind::LeftmostLongest)
-                .kind(Some(AhoCorasickKind::DFA))
-                .build(all_patterns(&self.known))
-                .expect("a few dozen short patterns fit")
-        })
+        self.automaton
+            .get_or_init(|| build_automaton(all_patterns(&self.known)))
     }
+}
+
+fn build_automaton<'p>(patterns: impl Iterator<Item = &'p str>) -> AhoCorasick {
+    // The longest anchor at a position is the most specific: `sk-ant-` before `sk-`.
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(patterns)
+        .expect("a few dozen short patterns fit")
+}
+
+/// Sorts ranges and joins those that overlap. The first one gives the kind.
+fn merge_ranges(
+    mut ranges: Vec<(&'static str, Range<usize>)>,
+) -> Vec<(&'static str, Range<usize>)> {
+    ranges.sort_by_key(|(_, range)| range.start);
+    ranges.dedup_by(|(_, later), (_, earlier)| {
+        let overlaps = later.start < earlier.end;
+        if overlaps {
+            earlier.end = earlier.end.max(later.end);
+        }
+        overlaps
+    });
+    ranges
 }
 
 fn all_patterns(known: &[String]) -> impl Iterator<Item = &str> {
@@ -285,28 +318,7 @@ impl SecretScanner {
     pub fn redact_str<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut out = String::new();
         let mut copied = 0;
-        for found in self.0.anchors.find_iter(text) {
-            let anchor = found.range();
-            // A secret that began earlier covers this anchor as well.
-            if anchor.start < copied {
-                continue;
-            }
-            let (kind, secret) = match found
-                .pattern()
-                .as_usize()
-                .checked_sub(self.0.anchors.known.len())
-            {
-                // The anchor itself is the secret.
-                None => ("known", Some(anchor)),
-                Some(bundled) => (
-                    BUNDLED_DETECTORS[bundled].kind,
-                    BUNDLED_DETECTORS[bundled].find_secret(text, anchor),
-                ),
-            };
-            let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied)
-            else {
-                continue;
-            };
+        for (kind, secret) in self.secret_ranges(text) {
             out.push_str(&text[copied..secret.start]);
             out.push_str("[redacted:");
             out.push_str(kind);
@@ -318,6 +330,36 @@ impl SecretScanner {
         }
         out.push_str(&text[copied..]);
         Cow::Owned(out)
+    }
+
+    /// Returns the secrets in a text with their kinds, in order and without overlaps.
+    fn secret_ranges(&self, text: &str) -> impl Iterator<Item = (&'static str, Range<usize>)> {
+        let anchors = &self.0.anchors;
+        let known = anchors.known_values(text).map(|range| ("known", range));
+        let mut secrets: Vec<(&'static str, Range<usize>)> = known.collect();
+        // The secrets that reach beyond the last anchor.
+        let mut open: Vec<Range<usize>> = Vec::new();
+        for found in anchors.find_iter(text) {
+            let anchor = found.range();
+            open.retain(|secret| secret.end > anchor.start);
+            let bundled = found.pattern().as_usize().checked_sub(anchors.known.len());
+            // A secret that began before this anchor covers it. One that begins after it does not:
+            // between `://` and a password there may be another secret.
+            let is_covered = open.iter().any(|secret| secret.start <= anchor.start);
+            let Some(detector) = bundled.map(|number| &BUNDLED_DETECTORS[number]) else {
+                continue;
+            };
+            let secret = if is_covered {
+                None
+            } else {
+                detector.find_secret(text, anchor)
+            };
+            if let Some(secret) = secret.filter(|range| !range.is_empty()) {
+                open.push(secret.clone());
+                secrets.push((detector.kind, secret));
+            }
+        }
+        merge_ranges(secrets).into_iter()
     }
 
     /// Returns a redacted copy of the value, or `None` if it has no secrets.
@@ -514,7 +556,11 @@ impl SecretScanner {
                 start..usize::MAX
             }
         };
-        self.0.anchors.find_iter(text).map(span).collect()
+        let known_values = self.0.anchors.known_values(text);
+        let mut spans: Vec<Range<usize>> = self.0.anchors.find_iter(text).map(span).collect();
+        spans.extend(known_values);
+        spans.sort_by_key(|span| span.start);
+        spans
     }
 }
 
