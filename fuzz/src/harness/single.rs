@@ -134,6 +134,10 @@ impl<'a> TargetRun<'a> {
             Ok(cost) => cost,
             Err(problem) => return Ok(Err(problem)),
         };
+        if time > SOFT_LIMIT.max(self.totals.max_time) {
+            let folder = self.folders.work.join(self.target.name);
+            fs::write(folder.join("slowest"), input)?;
+        }
         self.totals.max_time = self.totals.max_time.max(time);
         self.totals.max_memory = self.totals.max_memory.max(peak_bytes);
         self.totals.slow += u64::from(time > SOFT_LIMIT);
