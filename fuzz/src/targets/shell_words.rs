@@ -140,10 +140,7 @@ impl WordReader<'_> {
 
     fn end_command(&mut self) {
         let mut words = std::mem::take(&mut self.words);
-        loop {
-            let Some(Some(first)) = words.first() else {
-                break;
-            };
+        while let Some(Some(first)) = words.first() {
             if BEFORE_COMMANDS.contains(&first.as_str()) || is_assignment(first) {
                 self.reading.is_complex = true;
                 words.remove(0);
