@@ -1,6 +1,8 @@
 //! The project's chores. `cargo xtask` lists them.
 
 mod features;
+mod fuzz;
+mod hardening;
 mod house;
 mod oldest_rust;
 mod peers;
@@ -13,10 +15,18 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 7] = [
+const TASKS: [(&str, &str); 9] = [
     (
         "test",
         "format, lints, all tests, examples and docs: everything that has to be green",
+    ),
+    (
+        "fuzz",
+        "run fuzz targets with libFuzzer: `fuzz [TARGET] [--minutes N]`; needs a nightly compiler",
+    ),
+    (
+        "hardening",
+        "check dependencies, undefined behaviour and breaking changes, as far as the tools are there",
     ),
     (
         "generate",
@@ -45,6 +55,8 @@ fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_else(|| "help".to_owned());
     let done = match task.as_str() {
         "test" => test_run::run(),
+        "fuzz" => fuzz::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
+        "hardening" => hardening::run(),
         "generate" => docgen("pages"),
         "house" => house::print(&root()),
         "picture" => docgen("picture"),
@@ -70,7 +82,7 @@ fn main() -> ExitCode {
 fn help() {
     println!("usage: cargo xtask <task>\n");
     for (name, what) in TASKS {
-        println!("  {name:<8} {what}");
+        println!("  {name:<9} {what}");
     }
 }
 

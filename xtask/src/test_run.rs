@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{cargo, features, house, oldest_rust, peers, postgres, postgres::Postgres, root};
+use crate::{cargo, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres, root};
 
 /// The examples that the README names, each a program of the workspace.
 const EXAMPLES: [&str; 11] = [
@@ -77,6 +77,11 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
     stages.run("docs", docs, "rustdoc says which link or item")?;
     check_features(stages, &cargo)?;
     run_examples(stages, &cargo)?;
+    stages.run(
+        "fuzz targets",
+        fuzz::stage_command(&target_directory().join("debug/toolgate-fuzz")),
+        "the lines above name the target and the file with the input",
+    )?;
     run_example_outside_the_workspace(stages, &cargo)
 }
 

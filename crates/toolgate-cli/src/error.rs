@@ -1,6 +1,6 @@
 //! The error of a command: the whole chain of causes, and a hint about the next step.
 
-use std::{error::Error, fmt, io};
+use std::{error::Error, fmt, io, sync::Arc};
 
 use toolgate::{
     layers::{BuildError, ConfigError, LedgerError, RuleError, UndraftableRule},
@@ -159,7 +159,14 @@ impl From<UndraftableRule> for CliError {
     }
 }
 
-/// Implements `ValueSource` for errors that need no more than their chain of causes.
+// A run shares its error with everything that waits for it.
+impl From<Arc<SessionError>> for CliError {
+    fn from(error: Arc<SessionError>) -> Self {
+        Self::from_error(&*error)
+    }
+}
+
+/// Implements `From` for errors that need no more than their chain of causes.
 macro_rules! from_errors {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for CliError {

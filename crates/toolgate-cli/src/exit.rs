@@ -23,13 +23,15 @@ pub enum Exit {
     Incomplete,
     /// The verification of receipts failed.
     VerificationFailed,
+    /// Receipts are intact, and no signature confirms any of them.
+    Unsigned,
     /// The user pressed Ctrl-C.
     Interrupted,
 }
 
 impl Exit {
     /// All variants, for documentation.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -38,6 +40,7 @@ impl Exit {
         Self::NotAllowed,
         Self::Incomplete,
         Self::VerificationFailed,
+        Self::Unsigned,
         Self::Interrupted,
     ];
 
@@ -52,6 +55,7 @@ impl Exit {
             Self::NotAllowed => 5,
             Self::Incomplete => 6,
             Self::VerificationFailed => 7,
+            Self::Unsigned => 8,
             // As a shell reports a program that Ctrl-C has ended: 128 plus the signal.
             Self::Interrupted => 130,
         }
@@ -69,7 +73,10 @@ impl Exit {
             Self::BudgetReached => "a budget limit was reached",
             Self::NotAllowed => "the call was blocked by policy or denied by a person",
             Self::Incomplete => "stopped early: iteration limit reached, or loop detected",
-            Self::VerificationFailed => "the verification of receipts failed",
+            Self::VerificationFailed => {
+                "the verification of receipts failed, or a restored backup is not accepted yet"
+            }
+            Self::Unsigned => "the receipts are consistent, but no signature confirms them",
             Self::Interrupted => "interrupted; the session is saved, and `--resume` continues it",
         }
     }
@@ -125,7 +132,7 @@ mod tests {
     fn every_variant_has_its_own_code() {
         let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 130]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]);
     }
 
     #[test]

@@ -40,12 +40,18 @@ mod tool;
 mod turn;
 mod value;
 
+pub use approval::identity::{ApproverIdentity, IdentitySource};
 pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
-pub use approval::rules::{AdmittedDecision, Vote, admit_decision};
+pub use approval::rule_signature::{InvalidRuleKey, RulePublicKey, RuleSignature};
+pub use approval::rules::{AdmittedDecision, Vote, admit_decision, meets_quorum};
+pub use approval::seal::ChangedRequest;
+pub use approval::shown::mask::{SecretSource, SecretSpan};
+pub use approval::shown::visible::{VisiblePart, VisibleText, escape_invisible};
+pub use approval::shown::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest};
 pub use approval::token::{AskClaims, GrantClaims, TokenError, unverified_approval_id};
 pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
-    DynApprover, EditStage, FileState, Quorum, Verdict,
+    DynApprover, EditStage, FileState, PathLink, Quorum, StatedReason, Verdict,
 };
 pub use budget::billing::{BillingService, ExpenseState};
 pub use budget::charge::{
@@ -61,6 +67,7 @@ pub use budget::{
     ALERT_THRESHOLDS, BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets,
     Expense, Payer, UnknownPrice, crossed_thresholds,
 };
+pub use call::access::{Access, AccessJudge, AccessVerdict};
 pub use call::env::{
     CallEnv, LogLevel, NoProbe, Probe, Progress, ProgressKind, RedactionError, Redactor,
     StartPermit, StopReason,
@@ -79,7 +86,10 @@ pub use ledger::checkpoint::{
     Checkpoint, CheckpointError, InvalidLedgerKey, InvalidLedgerSignature, LedgerKey,
     LedgerSignature, LedgerVerifier,
 };
-pub use ledger::verify::{LedgerVerification, TamperKind, TamperedLedger, VerifiedLedger};
+pub use ledger::restore::AcceptedRestore;
+pub use ledger::verify::{
+    LedgerVerification, TamperKind, TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
+};
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };
@@ -139,6 +149,7 @@ pub use turn::event::{Event, EventBody, InputKind, InvalidEvent, Invocation, Tur
 pub use turn::lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use turn::session_event::{Cost, RunEnd, SessionEvent};
 pub use turn::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
+pub use value::acting_files::{acting_file, acting_file_names};
 pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use value::diff::{JsonChange, JsonChangeOp};
 pub(crate) use value::digest::is_canonical_object;

@@ -40,7 +40,7 @@ pub use bound::timeout::{Timeout, TimeoutOptions};
 pub use config::catalog::{BadOption, Catalog, CatalogEntry, Configurable};
 pub use config::error::{BuildError, ConfigError};
 pub use config::lists::OneOrMany;
-pub use config::resources::{PathBase, Resources, SharedRedactor};
+pub use config::resources::{KnownSecrets, PathBase, Resources, SharedRedactor};
 pub use config::section::ProgramSection;
 pub use config::{Config, StackSection, default_stack};
 pub use decide::approval::Approval;
@@ -50,8 +50,10 @@ pub use decide::approval::preview::{CallPreview, FilePreview, Preview, SharedPre
 pub use decide::approval::rule::{
     ArgumentPattern, InvalidRule, RuleEffect, RuleScope, StandingRule,
 };
-pub use decide::approval::rule_book::{MatchedCall, RuleBook, RuleError};
+pub use decide::approval::rule_book::{RuleBook, RuleError, StoredRule};
 pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule};
+pub use decide::approval::rule_preview::MatchedCall;
+pub use decide::approval::rule_signer::RuleSigner;
 pub use decide::budget::{Budget, BudgetOptions, OnUnknownCost};
 pub use decide::loop_guard::{LoopGuard, LoopGuardOptions};
 pub use decide::policy::Policy;
@@ -67,8 +69,9 @@ pub use inspect::explain::{CallVerdict, ExplainedLayer, Explanation, explain};
 pub use inspect::lint::{LintFinding, lint};
 pub use record::ledger::export::{VerifiedExport, verify_export};
 pub use record::ledger::mirror::LedgerMirror;
+pub use record::ledger::outcomes::{ComparedCall, OutcomeComparison};
 pub use record::ledger::{
-    CheckpointSchedule, Ledger, LedgerError, ReceiptFilter, ReceiptPage, SealedReceipt,
+    CheckpointSchedule, Ledger, LedgerError, LostHead, ReceiptFilter, ReceiptPage, SealedReceipt,
 };
 pub use record::receipts::commitment::{Commitment, CommitmentKey, DigestedValue};
 pub use record::receipts::jsonl::JsonlReceipts;

@@ -53,9 +53,31 @@ pub use providers::setup::SetupError;
 #[cfg(feature = "http")]
 pub use providers::tool_dialect::ToolDialect;
 #[cfg(feature = "http")]
-pub use providers::{PROVIDERS, open_model};
+pub use providers::{KEY_VARIABLES, PROVIDERS, open_model};
 pub use scripted::ScriptedModel;
 pub use scripted::scenario::ScenarioError;
 pub use scripted::script::{LineCondition, ScriptLine};
 #[cfg(feature = "http")]
 pub use wire::secret::ApiKey;
+
+/// Doors for the fuzz targets in `fuzz/`; not for other use.
+#[doc(hidden)]
+#[cfg(feature = "http")]
+pub mod __fuzz {
+    use crate::{cassette::count_exchanges_in, wire::sse::parse_pieces};
+
+    /// The events with their names, or the reason why the stream is not valid.
+    pub type SseResult = Result<Vec<(String, String)>, String>;
+
+    /// Parses server-sent events that arrive in pieces.
+    pub fn parse_sse<'a>(limit: usize, pieces: impl IntoIterator<Item = &'a [u8]>) -> SseResult {
+        let events = parse_pieces(limit, pieces).map_err(|error| error.to_string())?;
+        let pairs = events.into_iter().map(|event| (event.name, event.data));
+        Ok(pairs.collect())
+    }
+
+    /// Loads a cassette and returns the number of its exchanges.
+    pub fn count_exchanges(cassette: &[u8]) -> Result<usize, String> {
+        count_exchanges_in(cassette).map_err(|error| error.to_string())
+    }
+}

@@ -29,6 +29,7 @@ mod clock;
 mod journal;
 mod lease;
 mod routing;
+mod schedule;
 mod session;
 mod turn;
 

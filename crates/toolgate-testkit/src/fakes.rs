@@ -8,9 +8,10 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, Arguments, Band, Call, CallEnv, CallId, CallSeed, Executor, Layer,
-    MemoryStore, Next, NoProbe, Outcome, Registry, ResumeState, SessionId, Stack, StoreHandle,
-    ToolRequest, TurnId, TurnInfo, Verdict, View,
+    Admission, ApprovalRequest, ApproverIdentity, Arguments, Band, Call, CallEnv, CallId, CallSeed,
+    Executor, IdentitySource, KeyKind, Keyring, Layer, MemoryStore, Next, NoProbe, Outcome,
+    Registry, ResumeState, SecretKey, SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo,
+    Verdict, View,
 };
 use uuid::Uuid;
 
@@ -21,6 +22,17 @@ pub fn plain_view(registry: &Registry) -> View {
     let stack = Stack::over(registry.clone()).build();
     let stack = stack.expect("a stack without layers is in order");
     View::for_stack(registry, &stack).expect("nothing transforms the tools")
+}
+
+/// Creates a keyring of one key whose secret repeats `byte`.
+pub fn keyring_with(id: &str, byte: u8) -> Keyring {
+    let id = id.parse().expect("a valid key id");
+    Keyring::new(SecretKey::new(id, KeyKind::HmacSha256, [byte; 32]))
+}
+
+/// Creates the identity of an approver whom a program has authenticated.
+pub fn authenticated(name: &str) -> ApproverIdentity {
+    ApproverIdentity::new(name, IdentitySource::AuthenticatedToken)
 }
 
 /// Creates a call to `tool` without arguments.

@@ -59,3 +59,19 @@ pub use shell::sandbox::{
     KernelFeatures, MissingFeature, NamespaceSupport, NetworkAccess, Sandbox, SandboxEnforcement,
     SandboxError, SandboxMode,
 };
+
+/// A door for the fuzz targets in `fuzz/`; not for other use.
+#[doc(hidden)]
+pub mod __fuzz {
+    use toolgate_core::patch::Patch;
+
+    use crate::files::apply_hunks::apply_hunks;
+
+    /// Applies the diff of one file to its text.
+    pub fn apply_diff(text: &str, patch: &str) -> Result<String, String> {
+        let files = Patch::parse(patch).and_then(Patch::into_unified);
+        let files = files.map_err(|error| error.to_string())?;
+        let hunks: Vec<_> = files.into_iter().flat_map(|file| file.hunks).collect();
+        apply_hunks(text, &hunks).map(|patched| patched.text)
+    }
+}

@@ -77,9 +77,11 @@
 compile_error!("Toolgate runs on Linux and macOS; other systems are not supported");
 
 mod error;
+mod evidence;
 pub mod gate;
 
 pub use error::{Error, Result};
+pub use evidence::EvidenceService;
 pub use gate::{Gate, GateBuilder};
 pub use toolgate_core::{
     Annotations, Approver, Arguments, Band, Call, Decision, Event, Layer, Message, Model, Next,
@@ -111,17 +113,17 @@ pub mod tool {
 /// Calls, layers and stacks: what a layer sees, how an outcome settles, and the executor below.
 pub mod stack {
     pub use toolgate_core::{
-        AdjustedLayer, AnyLayer, Band, BeforeExecution, Call, CallData, CallEnv, CallError,
-        CallSeed, ChangeSubject, ConsentNote, ErrorCategory, ErrorStatus, Executor, ExecutorTag,
-        Failure, FromFn, HookAction, Hooks, HostExecutor, InvalidNote, Layer, LayerCapabilities,
-        LayerExt, LayerNote, LayerStatus, LogLevel, Matcher, MatcherError, Next, NoProbe,
-        NoteFields, NoteKey, Notes, Outcome, Probe, Progress, ProgressKind, Provenance,
-        RawArguments, ReconciledAttempt, RedactionError, Redactor, Refusal, ResumeState,
-        SettledOutcome, Stack, StackBuilder, StackError, StackRank, StackWarning, StartPermit,
-        Status, StopActions, StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension,
-        ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after,
-        around, before, from_fn, map_call, map_outcome, note_keys, observe, on_error,
-        run_contained, run_contained_sync,
+        Access, AccessJudge, AccessVerdict, AdjustedLayer, AnyLayer, Band, BeforeExecution, Call,
+        CallData, CallEnv, CallError, CallSeed, ChangeSubject, ConsentNote, ErrorCategory,
+        ErrorStatus, Executor, ExecutorTag, Failure, FromFn, HookAction, Hooks, HostExecutor,
+        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
+        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
+        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
+        Refusal, ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackRank,
+        StackWarning, StartPermit, Status, StopActions, StopConfirmation, StopHandle, StopReason,
+        SupersededNote, Suspension, ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus,
+        UnsettledReason, after, around, before, from_fn, map_call, map_outcome, note_keys, observe,
+        on_error, run_contained, run_contained_sync,
     };
     #[cfg(feature = "tower")]
     pub use toolgate_core::{NextService, TowerLayer, TowerRequest};
@@ -148,9 +150,12 @@ pub mod session {
 pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
-        ApprovalRequirement, Approver, AskClaims, Decision, DynApprover, EditStage, FileState,
-        GrantClaims, InvalidKeyId, KeyId, KeyKind, Keyring, Quorum, SecretKey, TokenError, Verdict,
-        Vote, admit_decision, unverified_approval_id,
+        ApprovalRequirement, Approver, ApproverIdentity, AskClaims, ChangedRequest, Decision,
+        DynApprover, EditStage, FileState, GrantClaims, IdentitySource, InvalidKeyId,
+        InvalidRuleKey, KeyId, KeyKind, Keyring, PathLink, Quorum, RulePublicKey, RuleSignature,
+        SHOWN_MARGIN, SecretKey, ShownField, ShownKind, ShownRequest, StatedReason, TokenError,
+        Verdict, VisiblePart, VisibleText, Vote, admit_decision, escape_invisible, meets_quorum,
+        unverified_approval_id,
     };
     pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{
@@ -164,16 +169,17 @@ pub mod approval {
 
 /// Receipts, the tamper-evident ledger, checkpoints, verification and export.
 pub mod ledger {
+    pub use crate::evidence::{EvidenceReport, EvidenceService, RememberedHead};
     pub use toolgate_core::{
-        Checkpoint, CheckpointError, EntryOutline, InvalidLedgerKey, InvalidLedgerName,
-        InvalidLedgerSignature, LedgerDraft, LedgerHead, LedgerKey, LedgerName, LedgerSignature,
-        LedgerVerification, LedgerVerifier, SealedEntry, TamperKind, TamperedLedger,
-        VerifiedLedger,
+        AcceptedRestore, Checkpoint, CheckpointError, EntryOutline, InvalidLedgerKey,
+        InvalidLedgerName, InvalidLedgerSignature, LedgerDraft, LedgerHead, LedgerKey, LedgerName,
+        LedgerSignature, LedgerVerification, LedgerVerifier, SealedEntry, TamperKind,
+        TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
     };
     pub use toolgate_layers::{
-        CheckpointSchedule, Commitment, CommitmentKey, DigestedValue, LayerDecision, Ledger,
-        LedgerError, LedgerMirror, Receipt, ReceiptApproval, ReceiptFilter, ReceiptPage,
-        SealedReceipt, VerifiedExport, verify_export,
+        CheckpointSchedule, Commitment, CommitmentKey, ComparedCall, DigestedValue, LayerDecision,
+        Ledger, LedgerError, LedgerMirror, LostHead, OutcomeComparison, Receipt, ReceiptApproval,
+        ReceiptFilter, ReceiptPage, SealedReceipt, VerifiedExport, verify_export,
     };
 }
 

@@ -77,13 +77,14 @@ impl Office {
     }
 
     pub(crate) async fn show(&self, id: ApprovalId) -> Result<(), Box<dyn Error>> {
-        let shown = self
-            .gate
-            .approvals()
-            .find_approval(id)
-            .await?
-            .ok_or("there is no such approval request")?;
-        show::print_request(&shown.row);
+        let approvals = self.gate.approvals();
+        let found = approvals.find_approval(id).await?;
+        let found = found.ok_or("there is no such approval request")?;
+        // The row is redacted; an approver sees the stored request.
+        let request = found
+            .request
+            .ok_or("the approval request is no longer stored")?;
+        show::print_request(&found.row, &approvals.show_request(&request));
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use toolgate::{session::TurnReport, store::ApprovalRow};
+use toolgate::{approval::ShownRequest, session::TurnReport, store::ApprovalRow};
 
 /// Prints the result of each call, in the order of the calls.
 pub(crate) fn print_report(report: &TurnReport) {
@@ -32,23 +32,9 @@ pub(crate) fn print_pending(row: &ApprovalRow) {
 }
 
 /// Prints everything an approver needs to know before deciding.
-pub(crate) fn print_request(row: &ApprovalRow) {
-    let request = &row.request;
-    println!("{}", request.approval_id);
-    println!("  tool       {}", request.tool);
-    println!("  arguments  {}", request.arguments.as_json());
-    println!(
-        "  reason     {}",
-        request.reason.as_deref().unwrap_or("(none given)")
-    );
-    println!(
-        "  asked by   {}",
-        request
-            .requester
-            .as_ref()
-            .map_or("(unknown)", |who| who.as_str())
-    );
-    println!("  asked at   {}", row.asked_at);
+pub(crate) fn print_request(row: &ApprovalRow, shown: &ShownRequest) {
+    println!("{}, asked at {}", row.request.approval_id, row.asked_at);
+    shown.lines().for_each(|line| println!("  {line}"));
 }
 
 /// Formats an error with its causes, one line each.

@@ -42,7 +42,7 @@ impl Source {
         for entry in read_folder(&crates)? {
             list_files(&entry.join("src"), &mut files)?;
         }
-        for folder in ["bench/src", "docgen/src", "xtask/src"] {
+        for folder in ["bench/src", "docgen/src", "fuzz/src", "xtask/src"] {
             list_files(&root.join(folder), &mut files)?;
         }
         files.sort();

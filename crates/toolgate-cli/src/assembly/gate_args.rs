@@ -69,6 +69,7 @@ impl GateArgs {
 
     fn configured_builder(&self, cx: &CommandContext) -> Result<GateBuilder, CliError> {
         let builder = self.apply_to(cx.gate_builder())?.environment_overrides();
+        let builder = builder.trust_rule_keys(cx.trusted_rule_keys()?);
         Ok(match cx.paths.read_config()? {
             Some(file) => builder.found_config(file),
             None => builder,

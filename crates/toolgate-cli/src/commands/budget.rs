@@ -228,7 +228,7 @@ fn usage_bar(used: u64, limit: u64) -> StyledLine {
 }
 
 fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let section: gate::RunSection = cx.load_config()?.section()?;
+    let section = gate::RunSection::of(&cx.load_config()?)?;
     let prices = gate::load_prices(&section)?;
     let since = prices.as_of().map(str::to_owned);
     let mut table = TextTable::for_output().with_head([

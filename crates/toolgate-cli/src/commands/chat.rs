@@ -5,6 +5,7 @@ use toolgate::{Gate, value::SessionId};
 
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
+    commands::receipts::sign_receipts,
     env::ids,
     show::tui::{self, ChatOpening, ChatSetup},
 };
@@ -60,7 +61,7 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
         .unwrap_or_default();
     let setup = ChatSetup {
         session: session.id(),
-        me: cx.current_user(),
+        me: cx.current_approver(None),
         project: cx.paths.workspace.display().to_string(),
         model,
         tools: gate.view()?,
@@ -74,7 +75,9 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     let id = session.id();
     // Before the first message, so that `--resume` finds the session even after a crash.
     ids::store_workspace(gate.store(), &cx.paths.workspace, id).await?;
+    let evidence = gate.evidence();
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
+    sign_receipts(cx, &evidence).await?;
     cx.out.print_note(format!(
         "The conversation is saved. `toolgate chat --resume {}` continues it.",
         ids::short_id(id)

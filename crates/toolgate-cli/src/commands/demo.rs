@@ -12,7 +12,7 @@ use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
 use toolgate::{
-    gate::{ApproveMode, CONFIG_NAME},
+    gate::{ApproveMode, CONFIG_NAME, TrustedConfigs},
     session::RunInput,
     value::SessionId,
 };
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &DemoArgs, cx: &CommandContext) -> Result<Exit, CliError
     let root = dir.path().canonicalize()?;
     demo::write_project(&root, &secret)?;
     let mut inside = cx.clone();
-    // A named configuration needs no trust, and this one is our own.
+    demo::trust_project(&root, &cx.paths.home)?;
     inside.paths.named = Some(root.join(CONFIG_NAME));
     inside.paths.workspace = root;
     let part = if args.crash {
@@ -272,6 +272,9 @@ fn clean_up_project(
     exit: Exit,
 ) -> Result<(), CliError> {
     if !args.keep && exit == Exit::Done {
+        let home = &cx.paths.home;
+        let config = cx.paths.workspace.join(CONFIG_NAME);
+        TrustedConfigs::load(home)?.revoke_trust(home, &config)?;
         return Ok(());
     }
     let kept: PathBuf = dir.keep();

@@ -12,6 +12,7 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
     assembly::input,
+    commands::receipts::sign_receipts,
     env::{ids, runtime, style},
     show::{
         live::{
@@ -158,8 +159,8 @@ impl DisplayedRun {
             DisplayMode::Json => {
                 // The summary for people signs the checkpoint; JSON has no summary, so it is signed
                 // here.
-                gate.sign_checkpoint().await?;
-                print_json_report(cx, &ended, &ending)
+                sign_receipts(cx, &gate.evidence()).await?;
+                print_json_report(cx, gate, &ended, &ending)
             }
             DisplayMode::Plain | DisplayMode::Terminal => {
                 print_summary(cx, gate, &ended, &ending, &screen, how).await
@@ -224,12 +225,13 @@ async fn find_resumed_session(
 /// Prints the report as the last line of JSON.
 fn print_json_report(
     cx: &CommandContext,
+    gate: &Gate,
     ended: &FollowEnd,
     ending: &RunEnding,
 ) -> Result<Exit, CliError> {
     let exit = ending.exit_status();
     if let FollowEnd::Report(report) = ended {
-        cx.out.print_json(&report_json(report, exit))?;
+        cx.out.print_json(&report_json(gate, report, exit))?;
     }
     Ok(exit)
 }
@@ -245,8 +247,8 @@ async fn print_summary(
 ) -> Result<Exit, CliError> {
     if cx.out.is_quiet() {
         if let FollowEnd::Report(report) = ended {
-            cx.out
-                .print_line(style::escape_controls(report.text.trim_end()))?;
+            let text = gate.redact_text(report.text.trim_end());
+            cx.out.print_line(style::escape_controls(&text))?;
         }
         return Ok(ending.exit_status());
     }

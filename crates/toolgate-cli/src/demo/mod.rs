@@ -2,7 +2,10 @@
 
 use std::{fs, io, os::unix::fs::PermissionsExt, path::Path};
 
-use toolgate::{Band, Call, Layer, Next, Outcome, gate::CONFIG_NAME};
+use toolgate::{
+    Band, Call, Layer, Next, Outcome,
+    gate::{CONFIG_NAME, ConfigFile, ConfigOwner, StateDir, TrustedConfigs},
+};
 
 /// The task of the demo.
 pub(crate) const TASK: &str = "The tests of this project fail. Find out why and fix it.";
@@ -28,6 +31,13 @@ const SCRIPT: &str = ".demo/script.toml";
 
 /// The tool in the middle of which the doomed process dies.
 const FATAL_TOOL: &str = "edit_file";
+
+/// Trusts the configuration of the project, which is our own and lies where the agent works.
+pub(crate) fn trust_project(root: &Path, home: &StateDir) -> toolgate::Result<()> {
+    let file = ConfigFile::read(ConfigOwner::Named, root.join(CONFIG_NAME))?;
+    home.create()?;
+    TrustedConfigs::load(home)?.add_trust(home, &file)
+}
 
 /// Writes the project into a directory, with a secret that exists nowhere else.
 ///
@@ -89,10 +99,7 @@ impl Layer for KillerLayer {
 
 #[cfg(test)]
 mod tests {
-    use toolgate::{
-        RunEnd, Status,
-        gate::{ApproveMode, StateDir},
-    };
+    use toolgate::{RunEnd, Status, gate::ApproveMode};
 
     use super::*;
     use crate::{
@@ -120,6 +127,7 @@ mod tests {
             user_config: None,
             db,
         };
+        trust_project(&project, &paths.home).expect("trusted");
         let cx = CommandContext {
             out: CommandOutput::new(false, true, ColorMode::Never),
             paths,

@@ -1,9 +1,12 @@
 //! The context of a command: global options, paths, and access to configuration, store and keys.
 
 use toolgate::{
-    Config, Gate, GateBuilder,
-    approval::KeyFile,
-    gate::{CONFIG_NAME, gate_catalog},
+    Config, EvidenceService, Gate, GateBuilder,
+    approval::{ApproverIdentity, KeyFile, RulePublicKey},
+    gate::{
+        CONFIG_NAME, ConfigFile, ConfigOwner, StandingRulesSection, gate_catalog, local_account,
+    },
+    layers::{PathBase, RuleBook},
     store::StoreHandle,
     value::Principal,
 };
@@ -35,7 +38,7 @@ impl CommandContext {
             Some(file) => {
                 // Before it is parsed: nothing in an untrusted file may have an effect.
                 file.require_trust(&self.paths.home)?;
-                file.parse_config()?
+                file.parse_own_config()?
             }
             None => Config::parse_with_catalog(CONFIG_NAME, "", gate_catalog())?,
         };
@@ -71,14 +74,47 @@ impl CommandContext {
         Ok(self.paths.home.load_keys()?)
     }
 
-    /// Returns the name of the user for the record, from the environment.
+    /// Returns the keys of others whose standing rules count, from the user's own configuration and
+    /// from no other, whichever configuration is in effect.
+    pub fn trusted_rule_keys(&self) -> Result<Vec<RulePublicKey>, CliError> {
+        let Some(path) = self.paths.user.clone() else {
+            return Ok(Vec::new());
+        };
+        let config = ConfigFile::read(ConfigOwner::User, path)?.parse_config()?;
+        Ok(config.section::<StandingRulesSection>()?.parse_keys()?)
+    }
+
+    /// Returns the standing rules, as a gate for the workspace has them.
+    pub fn open_rule_book(&self, store: StoreHandle) -> Result<RuleBook, CliError> {
+        let workspace = &self.paths.workspace;
+        let book = RuleBook::new(store, self.load_keys()?.keyring());
+        Ok(book
+            .trusting(self.trusted_rule_keys()?)
+            .in_workspace(&PathBase::new(workspace))
+            .in_project(&workspace.display().to_string()))
+    }
+
+    /// Opens the evidence of the database: its receipts, our keys, and the heads stored beside
+    /// them.
+    pub async fn open_evidence(&self) -> Result<EvidenceService, CliError> {
+        let store = self.open_store().await?;
+        let keyring = self.load_keys()?.keyring();
+        Ok(EvidenceService::new(store, keyring)
+            .state_dir(&self.paths.home)
+            .address(&self.paths.db))
+    }
+
+    /// Returns the user's identity for decisions: the account that runs the command. `by`, or the
+    /// variable `TOOLGATE_USER`, is recorded beside it as a claim.
+    pub fn current_approver(&self, by: Option<&str>) -> ApproverIdentity {
+        let variable = std::env::var("TOOLGATE_USER").ok();
+        let claimed = by.or(variable.as_deref()).map(str::trim);
+        let claimed = claimed.filter(|name| !name.is_empty()).map(Principal::from);
+        local_account().claiming(claimed)
+    }
+
+    /// Returns the name of the user for the record: that of the account that runs the command.
     pub fn current_user(&self) -> Principal {
-        let name = ["TOOLGATE_USER", "USER", "LOGNAME"]
-            .iter()
-            .find_map(|name| std::env::var(name).ok());
-        let name = name
-            .map(|name| name.trim().to_owned())
-            .filter(|name| !name.is_empty());
-        Principal::from(name.as_deref().unwrap_or("unknown"))
+        local_account().name
     }
 }

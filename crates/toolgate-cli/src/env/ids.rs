@@ -86,11 +86,10 @@ pub async fn find_approval(store: &StoreHandle, text: &str) -> Result<ApprovalRo
     };
     let name = text.trim().strip_prefix("approval_").unwrap_or(text.trim());
     if let Ok(call) = name.parse() {
-        return store
-            .approvals(ApprovalFilter::for_call(call))
-            .await?
-            .pop()
-            .ok_or_else(unknown);
+        let mut rows = store.approvals(ApprovalFilter::for_call(call)).await?;
+        // The row of a call may hold the request of another one, if it was changed by hand.
+        rows.retain(|row| row.request.approval_id.call_id() == call);
+        return rows.pop().ok_or_else(unknown);
     }
     let part = IdPart::parse(name).ok_or_else(unknown)?;
     let mut found = Vec::new();

@@ -8,7 +8,7 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
-use crate::{CliError, args::ColorMode};
+use crate::{CliError, args::ColorMode, env::style};
 
 /// The output of a command. Results go to the standard output, everything else to the error output.
 #[derive(Debug, Clone, Copy)]
@@ -86,25 +86,19 @@ impl CommandOutput {
 
     /// Prints an error with its hint.
     pub fn print_error(&self, error: &CliError) {
+        // Errors quote files and names that others wrote. JSON escapes control characters itself,
+        // but not those that turn or hide text.
+        let text = style::escape_controls(&error.to_string());
+        let hint = error.hint_text().map(style::escape_controls);
         // If the error output is closed too, the exit code still reports the failure.
-        let _ = match (self.json, error.hint_text()) {
-            (true, hint) => {
-                let said = serde_json::json!({ "error": error.to_string(), "hint": hint, "exit": error.exit_status().code() });
-                writeln!(io::stderr(), "{said}")
-            }
-            (false, Some(hint)) => {
-                writeln!(
-                    self.stderr(),
-                    "{}: {error}\n{}: {hint}",
-                    crate::env::style::bad("error"),
-                    crate::env::style::note("hint")
-                )
-            }
-            (false, None) => writeln!(
-                self.stderr(),
-                "{}: {error}",
-                crate::env::style::bad("error")
-            ),
+        let _ = if self.json {
+            let exit = error.exit_status().code();
+            let said = serde_json::json!({ "error": text, "hint": hint, "exit": exit });
+            writeln!(io::stderr(), "{said}")
+        } else {
+            let hint = hint.map(|hint| format!("\n{}: {hint}", style::note("hint")));
+            let hint = hint.unwrap_or_default();
+            writeln!(self.stderr(), "{}: {text}{hint}", style::bad("error"))
         };
     }
 }

@@ -67,7 +67,9 @@ impl CliPaths {
     pub fn read_config(&self) -> Result<Option<ConfigFile>, CliError> {
         let found = self.find_config();
         let read = found.map(|(owner, path)| ConfigFile::read(owner, path));
-        Ok(read.transpose()?)
+        Ok(read
+            .transpose()?
+            .map(|file| file.in_reach_of(&self.workspace)))
     }
 
     /// Returns the address of the database without its password.

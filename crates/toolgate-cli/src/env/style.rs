@@ -47,22 +47,10 @@ pub(crate) fn bold(text: impl Display) -> StyledLine {
     StyledLine::styled(&text.to_string(), Style::new().bold())
 }
 
-/// Escapes control characters, so that foreign text cannot move the cursor, change colours or
-/// reverse its direction. Line ends and tabs stay.
+/// Escapes what cannot be seen, so that foreign text cannot move the cursor, change colours, reverse
+/// its direction or hide something. Line ends and tabs stay.
 pub(crate) fn escape_controls(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => out.push(c),
-            // Half of a Windows line ending. Printed alone it would let the text overwrite its own
-            // line.
-            '\r' => {}
-            c if c.is_control() || turns(c) => out.extend(c.escape_unicode()),
-            c => out.push(c),
-        }
-    }
-    out
+    toolgate::approval::escape_invisible(text).into_owned()
 }
 
 #[cfg(test)]
@@ -72,6 +60,6 @@ mod tests {
     #[test]
     fn text_of_a_model_cannot_control_the_terminal() {
         let shown = escape_controls("a\u{1b}[2Jb\u{202e}c\r\nd\u{7}");
-        assert_eq!(shown, "a\\u{1b}[2Jb\\u{202e}c\nd\\u{7}");
+        assert_eq!(shown, "a⟨U+001B⟩[2Jb⟨U+202E⟩c\nd⟨U+0007⟩");
     }
 }

@@ -109,7 +109,7 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
     terminal.wait_for("▸2");
     terminal.send("y");
     terminal.wait_for("1 approval pending");
-    terminal.wait_for("done · ann");
+    terminal.wait_for(&format!("done · {}", crate::account_name()));
     assert_eq!(
         (place.read("first.txt"), place.read("second.txt").as_deref()),
         (None, Some("two\n"))
@@ -269,7 +269,7 @@ fn an_approval_request_of_a_dead_process_is_shown_again() {
     again.wait_for("y approve");
     again.send("y");
     again.wait_for("1 approval pending");
-    again.wait_for("done · ann");
+    again.wait_for(&format!("done · {}", crate::account_name()));
     assert_eq!(place.read("first.txt").as_deref(), Some("one\n"));
     again.press_key(Key::Ctrl('q'));
     assert_eq!(again.wait_exit(), 0);
@@ -386,14 +386,14 @@ fn it_works_in_tmux() {
         "-x",
         "80",
         "-y",
-        "24",
+        "34",
         &command,
     ];
     let terminal = Terminal::builder("tmux")
         .args(tmux)
         .env("TERM", "xterm-256color")
         .env("LC_ALL", "C.UTF-8");
-    let mut terminal = place.set_up(terminal).size(80, 24).spawn();
+    let mut terminal = place.set_up(terminal).size(80, 34).spawn();
     terminal.wait_for("2 approvals pending");
     terminal.wait_for("› write 日本語 two files");
     terminal.press_key(Key::Tab);

@@ -6,3 +6,8 @@ mod demo;
 mod guide;
 mod history;
 mod run;
+
+/// Returns the name of the account that runs the tests, as the system has it.
+fn account_name() -> String {
+    toolgate::gate::local_account().name.to_string()
+}

@@ -2,6 +2,10 @@
 
 use std::{fmt, str::FromStr, sync::Arc};
 
+use base64::{
+    Engine as _,
+    engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
+};
 use ed25519_dalek::{Signature, Signer, SigningKey};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -87,6 +91,18 @@ impl Keyring {
         self.0.iter().map(|key| &key.id)
     }
 
+    /// Returns the secrets of all keys in the forms in which a text may hold them, for a redactor.
+    pub fn secret_texts(&self) -> impl Iterator<Item = String> {
+        self.0.iter().flat_map(|key| {
+            let secret = key.expose_secret();
+            let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+            // Without the padding, which a text may lack.
+            let encode = |engine: &base64::engine::GeneralPurpose| engine.encode(secret);
+            let encoded = [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD].map(encode);
+            [hex.to_uppercase(), hex].into_iter().chain(encoded)
+        })
+    }
+
     /// Returns the key that signs ledger checkpoints, derived from the key that signs.
     pub fn ledger_key(&self) -> LedgerKey {
         self.signing_key().ledger_key()
@@ -126,7 +142,11 @@ impl Keyring {
             .verify(message, signature)
     }
 
-    fn signing_key(&self) -> &SecretKey {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &SecretKey> {
+        self.0.iter()
+    }
+
+    pub(crate) fn signing_key(&self) -> &SecretKey {
         self.0
             .first()
             .expect("a ring is created with its active key")
@@ -140,13 +160,15 @@ impl Keyring {
 impl SecretKey {
     /// Derives the key that signs ledger checkpoints. Neither key reveals the other.
     pub fn ledger_key(&self) -> LedgerKey {
-        // No token is signed over this label, because tokens begin with `tg1.`: otherwise an HMAC
+        let derived = self.derive_secret(b"toolgate ledger key 1");
+        LedgerKey::from_bytes(&Zeroizing::new(derived))
+    }
+
+    /// Derives the secret of a key for one purpose.
+    pub(crate) fn derive_secret(&self, purpose: &[u8]) -> [u8; 32] {
+        // No token is signed over a purpose, because tokens begin with `tg1.`: otherwise an HMAC
         // signature would be the derived key.
-        let derived = self
-            .start_mac(b"toolgate ledger key 1")
-            .finalize()
-            .into_bytes();
-        LedgerKey::from_bytes(&Zeroizing::new(derived.into()))
+        self.start_mac(purpose).finalize().into_bytes().into()
     }
 
     /// Creates a key from 32 random bytes.

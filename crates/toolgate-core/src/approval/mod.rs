@@ -1,7 +1,11 @@
 //! Approval requests, decisions, and the match between the two.
 
+pub(crate) mod identity;
 pub(crate) mod keys;
+pub(crate) mod rule_signature;
 pub(crate) mod rules;
+pub(crate) mod seal;
+pub(crate) mod shown;
 pub(crate) mod token;
 
 use std::future::Future;
@@ -12,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    ApprovalId, Arguments, Call, Digest, LayerName, Principal, SideEffect, Timestamp, ToolName,
+    ApprovalId, ApproverIdentity, Arguments, Call, Digest, LayerName, Principal, SideEffect,
+    Timestamp, ToolName,
 };
 
 /// The approval request for one call.
@@ -43,6 +48,9 @@ pub struct ApprovalRequest {
     /// The reason approval is needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The reason that the model gave for the call, if it was asked for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated_reason: Option<String>,
     /// The strongest possible effect of the call.
     pub risk: SideEffect,
     /// Additional content to show, such as a diff.
@@ -60,6 +68,9 @@ pub struct ApprovalRequest {
     /// The files that the shown content was made from, as they were then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FileState>,
+    /// The paths in the arguments that lead through a link, and where they lead.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links: Vec<PathLink>,
     /// The number of approvals needed, if one is not enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quorum: Option<Quorum>,
@@ -74,7 +85,30 @@ pub struct ApprovalRequest {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
     pub signed: bool,
+    /// The digest of the redacted copy in the event, which lists show. Only the stored request has
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub event_digest: Option<Digest>,
+    /// The token that shows that the stored request was not changed. Only the stored request has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub seal: Option<String>,
 }
+
+/// A path that leads through a link.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PathLink {
+    /// The path as the call has it.
+    pub path: String,
+    /// The place it leads to.
+    pub target: String,
+}
+
+/// The reason that the model gave for a call: an extension that a layer puts on the call before it
+/// removes the parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatedReason(pub std::sync::Arc<str>);
 
 /// A file as it was when approval was requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -119,9 +153,31 @@ pub enum ApprovalChange {
     KeyGone,
     /// The token was already used for another run of the call.
     Replayed,
+    /// The approvers are too few now: a name that is only claimed does not count.
+    Approvers,
 }
 
 impl ApprovalChange {
+    /// Returns the text that people read.
+    pub fn text(&self) -> String {
+        let text = match self {
+            Self::Arguments => "the arguments differ from those that were approved",
+            Self::Tool => "the tool has changed since it was approved",
+            Self::Policy => "the policy has changed since it was approved",
+            Self::Requirement => {
+                "approval is needed for a reason that was not shown when it was approved"
+            }
+            Self::File { path } => return format!("{path} has changed since it was approved"),
+            Self::Forged => "the approval was not signed by this installation",
+            Self::KeyGone => "the key that signed the approval no longer exists",
+            Self::Replayed => "the approval was already used",
+            Self::Approvers => {
+                "the approvers of before do not count: their names were only claimed"
+            }
+        };
+        text.to_owned()
+    }
+
     /// Returns the code for it in logs and on the wire.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -133,6 +189,7 @@ impl ApprovalChange {
             Self::Forged => "forged",
             Self::KeyGone => "key_gone",
             Self::Replayed => "replayed",
+            Self::Approvers => "approvers_missing",
         }
     }
 }
@@ -150,16 +207,22 @@ impl ApprovalRequest {
             arguments_digest: call.arguments.digest(),
             fingerprint: call.shown_tool().map(|shown| shown.entry.fingerprint),
             reason: None,
+            stated_reason: call
+                .extension::<StatedReason>()
+                .map(|stated| stated.0.to_string()),
             risk: call.annotations().strongest_effect(),
             shown: None,
             expires_at: None,
             requester: call.turn().principal.clone(),
             policy_version: None,
             files: Vec::new(),
+            links: Vec::new(),
             quorum: None,
             changed: Vec::new(),
             requirements: Vec::new(),
             signed: false,
+            event_digest: None,
+            seal: None,
         }
     }
 
@@ -226,13 +289,20 @@ impl From<&ApprovalRequest> for ApprovalRequestRef {
 }
 
 /// The decision on an approval request, and the approver.
+///
+/// The serialized form is for the store. A client must not send it, because it could then say how
+/// its own identity was established; the approval service parses what clients send.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Decision {
     /// Approve, approve with edits, or deny.
     #[serde(flatten)]
     pub verdict: Verdict,
-    /// The approver.
-    pub by: Principal,
+    /// The approver, and how it is known who that is.
+    #[serde(flatten)]
+    pub by: ApproverIdentity,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The three possible decisions. Any other word is an error and never an approval.
@@ -265,29 +335,38 @@ pub enum Verdict {
 
 impl Decision {
     /// Creates a decision to run the call as it is.
-    pub fn approve(by: impl Into<Principal>) -> Self {
+    pub fn approve(by: impl Into<ApproverIdentity>) -> Self {
         Self {
             verdict: Verdict::Approve,
             by: by.into(),
+            unseen: false,
         }
     }
 
     /// Creates a decision to run the call with other arguments.
-    pub fn approve_with_edits(by: impl Into<Principal>, arguments: Arguments) -> Self {
+    pub fn approve_with_edits(by: impl Into<ApproverIdentity>, arguments: Arguments) -> Self {
         Self {
             verdict: Verdict::ApproveWithEdits { arguments },
             by: by.into(),
+            unseen: false,
         }
     }
 
     /// Creates a decision not to run the call.
-    pub fn deny(by: impl Into<Principal>, reason: Option<&str>) -> Self {
+    pub fn deny(by: impl Into<ApproverIdentity>, reason: Option<&str>) -> Self {
         Self {
             verdict: Verdict::Deny {
                 reason: reason.map(str::to_owned),
             },
             by: by.into(),
+            unseen: false,
         }
+    }
+
+    /// Records that the approver has acknowledged that the request was not shown in full.
+    pub fn unseen(mut self) -> Self {
+        self.unseen = true;
+        self
     }
 }
 
@@ -313,7 +392,7 @@ pub struct ApprovalAnswer {
     pub token: Option<String>,
     /// The other approvers, if a quorum was needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<Principal>,
+    pub with: Vec<ApproverIdentity>,
     /// The digests of the requirements that the request named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Digest>,
@@ -342,6 +421,21 @@ impl ApprovalAnswer {
     pub fn covers_requirements(&self, call: &Call) -> bool {
         call.unmet_requirements()
             .all(|required| self.requirements.contains(&required.digest()))
+    }
+
+    /// Returns the approvers, the one who decided last first.
+    pub fn approvers(&self) -> impl Iterator<Item = &ApproverIdentity> {
+        [&self.decision.by].into_iter().chain(&self.with)
+    }
+
+    /// Returns the approvers with how each was established; nothing if all names are only claimed.
+    pub fn established_identities(&self) -> Vec<ApproverIdentity> {
+        let is_bare = |by: &ApproverIdentity| *by == ApproverIdentity::from(&by.name);
+        if self.approvers().all(is_bare) {
+            Vec::new()
+        } else {
+            self.approvers().cloned().collect()
+        }
     }
 
     /// Checks whether the decision denies the call.

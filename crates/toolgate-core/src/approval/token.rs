@@ -4,8 +4,8 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, ApprovalId, ApprovalRequest, Digest, Json, KeyId, Keyring, Principal,
-    RejectCode, Timestamp, Verdict, Vote, approval::keys::BadSignature,
+    ApprovalAnswer, ApprovalId, ApprovalRequest, ApproverIdentity, Digest, Json, KeyId, Keyring,
+    Principal, RejectCode, Timestamp, Verdict, Vote, approval::keys::BadSignature,
 };
 
 /// The approval request that a token is bound to, exactly.
@@ -41,10 +41,17 @@ pub struct GrantClaims {
     pub decision: String,
     /// The digest of the arguments that may run.
     pub arguments_digest: Digest,
-    /// The approvers, the last one first.
+    /// The names of the approvers, the last one first.
     pub by: Vec<Principal>,
+    /// The approvers with how each was established. Empty if all names are only claimed, as in
+    /// tokens of earlier versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<ApproverIdentity>,
     /// The time the decision was accepted.
     pub decided_at: Timestamp,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The claims of a token. The kind is part of what is signed, so a request cannot pass for its
@@ -60,6 +67,7 @@ enum TokenClaims {
     Ask(AskClaims),
     Grant(Box<GrantClaims>),
     Vote(Box<VoteClaims>),
+    Seal(AskClaims),
 }
 
 /// One approval of several that a quorum needs.
@@ -67,7 +75,7 @@ enum TokenClaims {
 #[serde(deny_unknown_fields)]
 struct VoteClaims {
     about: AskClaims,
-    by: Principal,
+    by: ApproverIdentity,
     arguments_digest: Digest,
     at: Timestamp,
 }
@@ -148,12 +156,10 @@ impl GrantClaims {
             about: AskClaims::for_request(request),
             decision: answer.decision.verdict.as_str().to_owned(),
             arguments_digest: answer.final_digest(),
-            by: [&answer.decision.by]
-                .into_iter()
-                .chain(&answer.with)
-                .cloned()
-                .collect(),
+            by: answer.approvers().map(|by| by.name.clone()).collect(),
+            identities: answer.established_identities(),
             decided_at: answer.decided_at?,
+            unseen: answer.decision.unseen,
         })
     }
 }
@@ -198,7 +204,9 @@ impl Keyring {
     pub fn verify_ask_token(&self, token: &str) -> Result<AskClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Ask(claims) => Ok(claims),
-            TokenClaims::Grant(_) | TokenClaims::Vote(_) => Err(TokenError::Mismatch),
+            TokenClaims::Grant(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
+                Err(TokenError::Mismatch)
+            }
         }
     }
 
@@ -210,7 +218,9 @@ impl Keyring {
     pub fn verify_grant_token(&self, token: &str) -> Result<GrantClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Grant(claims) => Ok(*claims),
-            TokenClaims::Ask(_) | TokenClaims::Vote(_) => Err(TokenError::Mismatch),
+            TokenClaims::Ask(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
+                Err(TokenError::Mismatch)
+            }
         }
     }
 
@@ -233,9 +243,31 @@ impl Keyring {
     ) -> Result<(), TokenError> {
         match self.verify_token(vote.token.as_deref().unwrap_or_default())? {
             TokenClaims::Vote(claims) if *claims == VoteClaims::for_vote(request, vote) => Ok(()),
-            TokenClaims::Vote(_) | TokenClaims::Ask(_) | TokenClaims::Grant(_) => {
-                Err(TokenError::Mismatch)
-            }
+            TokenClaims::Vote(_)
+            | TokenClaims::Ask(_)
+            | TokenClaims::Grant(_)
+            | TokenClaims::Seal(_) => Err(TokenError::Mismatch),
+        }
+    }
+
+    /// Creates the token that is stored with a request. It is of another kind than the one that is
+    /// sent to an approver: a reader of the store cannot decide with it.
+    pub(crate) fn seal_token(&self, request: &ApprovalRequest) -> String {
+        self.sign_claims(&TokenClaims::Seal(AskClaims::for_request(request)))
+    }
+
+    /// Checks that a token was stored with exactly this request.
+    pub(crate) fn check_seal_token(
+        &self,
+        token: &str,
+        request: &ApprovalRequest,
+    ) -> Result<(), TokenError> {
+        match self.verify_token(token)? {
+            TokenClaims::Seal(claims) if claims == AskClaims::for_request(request) => Ok(()),
+            TokenClaims::Seal(_)
+            | TokenClaims::Vote(_)
+            | TokenClaims::Ask(_)
+            | TokenClaims::Grant(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -329,7 +361,7 @@ impl<'a> TokenParts<'a> {
 /// that the token was rejected.
 pub fn unverified_approval_id(token: &str) -> Option<ApprovalId> {
     match TokenParts::parse(token).ok()?.decode_claims().ok()? {
-        TokenClaims::Ask(claims) => Some(claims.approval_id),
+        TokenClaims::Ask(claims) | TokenClaims::Seal(claims) => Some(claims.approval_id),
         TokenClaims::Grant(claims) => Some(claims.about.approval_id),
         TokenClaims::Vote(claims) => Some(claims.about.approval_id),
     }
@@ -369,6 +401,15 @@ impl ApprovalRequest {
         // Only if there are any: a request of an earlier version keeps its digest.
         if !self.requirements.is_empty() {
             flat["requirements"] = serde_json::json!(self.requirements);
+        }
+        if let Some(stated) = &self.stated_reason {
+            flat["stated_reason"] = serde_json::json!(stated);
+        }
+        if !self.links.is_empty() {
+            flat["links"] = serde_json::json!(self.links);
+        }
+        if let Some(digest) = self.event_digest {
+            flat["event_digest"] = serde_json::json!(digest);
         }
         Json::from_shallow(flat).digest()
     }

@@ -25,13 +25,12 @@ impl CallExtensions {
 
     /// Returns the newest value of this type.
     pub(crate) fn find<T: Send + Sync + 'static>(&self) -> Option<&T> {
-        let mut node = self.0.as_deref();
-        while let Some(ExtensionNode { older, value }) = node {
-            if let Some(value) = value.downcast_ref::<T>() {
-                return Some(value);
-            }
-            node = older.0.as_deref();
-        }
-        None
+        self.values().next()
+    }
+
+    /// Returns the values of this type, newest first, with those that newer ones hide.
+    pub(crate) fn values<T: Send + Sync + 'static>(&self) -> impl Iterator<Item = &T> {
+        let nodes = std::iter::successors(self.0.as_deref(), |node| node.older.0.as_deref());
+        nodes.filter_map(|node| node.value.downcast_ref::<T>())
     }
 }

@@ -1,5 +1,6 @@
 //! Calls: what the model asked for, on its way through a stack.
 
+pub(crate) mod access;
 pub(crate) mod env;
 mod extensions;
 pub(crate) mod notes;
@@ -19,7 +20,9 @@ use crate::{
     Admission, AgentId, Annotations, ApprovalAnswer, Arguments, CallEnv, CallId, IdempotencyKey,
     Json, Labels, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
     StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
-    call::{extensions::CallExtensions, requirement::ApprovalRequirements},
+    call::{
+        access::CallAccessJudge, extensions::CallExtensions, requirement::ApprovalRequirements,
+    },
 };
 
 /// A tool call as a model wrote it, before anything was checked.
@@ -335,10 +338,15 @@ impl Call {
         self.extensions.find()
     }
 
-    /// Returns the call without extensions, for a stack that it enters.
+    /// Returns the call without extensions, for a stack that it enters. The judges of its accesses
+    /// stay: an inner stack must not show what the outer one hides.
     pub(crate) fn without_extensions(mut self) -> Self {
         if !self.extensions.is_empty() {
-            Arc::make_mut(&mut self.0).extensions = CallExtensions::default();
+            let data = Arc::make_mut(&mut self.0);
+            let extensions = std::mem::take(&mut data.extensions);
+            for judge in extensions.values::<CallAccessJudge>() {
+                data.extensions.add(judge.clone());
+            }
         }
         self
     }

@@ -21,6 +21,8 @@ pub struct ApprovalRequirement {
     pub reason: Arc<str>,
     /// The version of the policy that requires it, if it has one.
     pub policy_version: Option<Arc<str>>,
+    /// True if an approver has to decide about this very call: no standing rule meets it.
+    pub each_time: bool,
     /// The arguments that were approved, if any were.
     met_for: Option<Arguments>,
 }
@@ -32,6 +34,7 @@ impl ApprovalRequirement {
         let Self {
             reason,
             policy_version,
+            each_time: _,
             met_for: _,
         } = self;
         Json::from_shallow(json!({ "reason": reason, "policy_version": policy_version })).digest()
@@ -75,17 +78,18 @@ impl ApprovalRequirements {
     }
 
     /// Adds a requirement that is not met, unless there is the same one and it is not met either.
-    fn add(&mut self, reason: Arc<str>, policy_version: Option<Arc<str>>) {
+    fn add(&mut self, required: ApprovalRequirement) {
         // One that was met does not count: the layer that requires it now saw another call, or is
         // below the layer that asked.
         let known = |known: &ApprovalRequirement| {
-            known.met_for.is_none() && known.demands_same(&reason, policy_version.as_ref())
+            known.met_for.is_none()
+                && known.each_time == required.each_time
+                && known.demands_same(&required.reason, required.policy_version.as_ref())
         };
         if !self.as_slice().iter().any(known) {
             Arc::make_mut(self.0.get_or_insert_default()).push(ApprovalRequirement {
-                reason,
-                policy_version,
                 met_for: None,
+                ..required
             });
         }
     }
@@ -97,13 +101,37 @@ impl Call {
     /// An approval layer below asks. If none does, the call settles as `policy_blocked`. Several
     /// requirements add up, and no layer below can remove one.
     pub fn require_approval(
-        mut self,
+        self,
         reason: impl Into<Arc<str>>,
         policy_version: Option<Arc<str>>,
     ) -> Self {
+        self.require(reason.into(), policy_version, false)
+    }
+
+    /// Returns a copy that must not run before an approver has approved this very call: other than
+    /// with [`Call::require_approval`], no standing rule stands for the approval.
+    pub fn require_approval_each_time(
+        self,
+        reason: impl Into<Arc<str>>,
+        policy_version: Option<Arc<str>>,
+    ) -> Self {
+        self.require(reason.into(), policy_version, true)
+    }
+
+    fn require(
+        mut self,
+        reason: Arc<str>,
+        policy_version: Option<Arc<str>>,
+        each_time: bool,
+    ) -> Self {
         Arc::make_mut(&mut self.0)
             .required
-            .add(reason.into(), policy_version);
+            .add(ApprovalRequirement {
+                reason,
+                policy_version,
+                each_time,
+                met_for: None,
+            });
         self
     }
 
@@ -145,7 +173,7 @@ impl Call {
             for carried in self.required.as_slice() {
                 let is_inherited = |known: &ApprovalRequirement| carried.is_copy_of_met(known);
                 if !inherited.as_slice().iter().any(is_inherited) {
-                    all.add(carried.reason.clone(), carried.policy_version.clone());
+                    all.add(carried.clone());
                 }
             }
             Arc::make_mut(&mut self.0).required = all;

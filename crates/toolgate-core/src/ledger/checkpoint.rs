@@ -59,7 +59,7 @@ impl Checkpoint {
             key: key.id(),
             signature: LedgerSignature([0; 64]),
         };
-        let signature = LedgerSignature(key.0.sign(&unsigned.signed_bytes()).to_bytes());
+        let signature = key.sign_bytes(&unsigned.signed_bytes());
         Self {
             signature,
             ..unsigned
@@ -116,6 +116,11 @@ impl LedgerKey {
     /// Returns the key's id on checkpoints: the digest of the public key.
     pub fn id(&self) -> Digest {
         Digest::of_bytes(&self.public_bytes())
+    }
+
+    /// Signs `bytes`, which name their domain.
+    pub(super) fn sign_bytes(&self, bytes: &[u8]) -> LedgerSignature {
+        LedgerSignature(self.0.sign(bytes).to_bytes())
     }
 
     /// Creates a verifier that trusts this key and no other.
@@ -177,11 +182,30 @@ impl LedgerVerifier {
     ///
     /// [`CheckpointError`] if the key is not trusted or the signature does not match.
     pub fn verify(&self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
-        let known = self.0.iter().find(|(id, _)| *id == checkpoint.key);
-        let (_, key) = known.ok_or(CheckpointError::UnknownKey(checkpoint.key))?;
-        let signature = Signature::from_bytes(&checkpoint.signature.0);
-        key.verify_strict(&checkpoint.signed_bytes(), &signature)
+        self.verify_bytes(
+            checkpoint.key,
+            &checkpoint.signed_bytes(),
+            &checkpoint.signature,
+        )
+    }
+
+    /// Checks a signature over `bytes`, which name their domain.
+    pub(super) fn verify_bytes(
+        &self,
+        key: Digest,
+        bytes: &[u8],
+        signature: &LedgerSignature,
+    ) -> Result<(), CheckpointError> {
+        let known = self.0.iter().find(|(id, _)| *id == key);
+        let (_, key) = known.ok_or(CheckpointError::UnknownKey(key))?;
+        key.verify_strict(bytes, &Signature::from_bytes(&signature.0))
             .map_err(|_| CheckpointError::Forged)
+    }
+
+    /// Adds the keys that `other` trusts.
+    pub fn with_keys_of(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().copied());
+        self
     }
 
     fn with_key(mut self, key: VerifyingKey) -> Self {

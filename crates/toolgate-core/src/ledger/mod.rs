@@ -2,6 +2,7 @@
 //! change, removal or insertion goes unnoticed.
 
 pub(crate) mod checkpoint;
+pub(crate) mod restore;
 pub(crate) mod verify;
 
 use std::{borrow::Borrow, fmt, sync::Arc};

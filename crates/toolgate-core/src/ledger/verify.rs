@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use serde::Serialize;
+
 use crate::{
     Checkpoint, CheckpointError, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerifier,
     SealedEntry, is_canonical_object,
@@ -28,6 +30,17 @@ pub struct LedgerVerification {
     ahead: BTreeMap<u64, Vec<Digest>>,
     /// The last position confirmed by a checkpoint.
     signed: Option<u64>,
+    /// The checkpoints of keys that are not trusted.
+    not_checked: Vec<UncheckedCheckpoint>,
+}
+
+/// A checkpoint that was not checked, because its key is not trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct UncheckedCheckpoint {
+    /// The number of the entry that it is about.
+    pub counter: u64,
+    /// The digest of the key.
+    pub key: Digest,
 }
 
 /// The result for a chain that passed verification.
@@ -42,6 +55,19 @@ pub struct VerifiedLedger {
     /// The last entry confirmed by a checkpoint. After it, missing entries at the end would go
     /// unnoticed.
     pub signed: Option<u64>,
+    /// The checkpoints of keys that are not trusted. They prove nothing and were not checked.
+    pub not_checked: Vec<UncheckedCheckpoint>,
+}
+
+impl VerifiedLedger {
+    /// Returns the position of its last entry.
+    pub fn head(&self) -> LedgerHead {
+        LedgerHead {
+            ledger: self.ledger.clone(),
+            counter: self.counter,
+            hash: self.hash,
+        }
+    }
 }
 
 /// An error for a chain that failed verification.
@@ -126,6 +152,7 @@ impl LedgerVerification {
             head: LedgerHead::start_of(ledger),
             ahead: BTreeMap::new(),
             signed: None,
+            not_checked: Vec::new(),
         }
     }
 
@@ -135,14 +162,17 @@ impl LedgerVerification {
             head,
             ahead: BTreeMap::new(),
             signed: None,
+            not_checked: Vec::new(),
         }
     }
 
-    /// Starts verification at the beginning of a chain, against its checkpoints.
+    /// Starts verification at the beginning of a chain, against its checkpoints. Those of keys that
+    /// `verifier` does not trust are listed in the result and change nothing: who can write a
+    /// foreign checkpoint must not be able to switch off the check of our own.
     ///
     /// # Errors
     ///
-    /// [`TamperedLedger`] if `verifier` rejects a checkpoint, or one belongs to another chain.
+    /// [`TamperedLedger`] if a checkpoint of a trusted key is forged, or belongs to another chain.
     pub fn with_checkpoints<'a>(
         ledger: LedgerName,
         checkpoints: impl IntoIterator<Item = &'a Checkpoint>,
@@ -156,8 +186,16 @@ impl LedgerVerification {
                     TamperKind::WrongLedger(checkpoint.ledger.clone()),
                 );
             }
-            if let Err(doubt) = verifier.verify(checkpoint) {
-                return check.fail_at(checkpoint.counter, TamperKind::Checkpoint(doubt));
+            match verifier.verify(checkpoint) {
+                Ok(()) => {}
+                Err(CheckpointError::UnknownKey(key)) => {
+                    let counter = checkpoint.counter;
+                    check.not_checked.push(UncheckedCheckpoint { counter, key });
+                    continue;
+                }
+                Err(doubt @ CheckpointError::Forged) => {
+                    return check.fail_at(checkpoint.counter, TamperKind::Checkpoint(doubt));
+                }
             }
             check
                 .ahead
@@ -248,6 +286,7 @@ impl LedgerVerification {
             counter,
             hash,
             signed: self.signed,
+            not_checked: self.not_checked,
         })
     }
 
@@ -418,15 +457,40 @@ mod tests {
     }
 
     #[test]
-    fn an_untrusted_or_forged_checkpoint_counts_as_tampering() {
+    fn a_foreign_checkpoint_is_listed_and_never_switches_off_our_own() {
+        let whole = chain(5);
+        let stranger = LedgerKey::from_bytes(&[4; 32]);
+        let theirs =
+            |entry: &SealedEntry| Checkpoint::sign(&entry.head(), Timestamp::EPOCH, &stranger);
+        let beyond = Checkpoint {
+            counter: 99,
+            ..theirs(&whole[4])
+        };
+        let unreadable = Checkpoint {
+            hash: whole[0].hash,
+            ..theirs(&whole[3])
+        };
+        for foreign in [theirs(&whole[0]), theirs(&whole[4]), beyond, unreadable] {
+            let marks = [foreign.clone(), signed(&whole[4]), foreign.clone()];
+            let verified = verify_chain(&whole, &marks).expect("as written");
+            let expected = UncheckedCheckpoint {
+                counter: foreign.counter,
+                key: stranger.id(),
+            };
+            assert_eq!(verified.signed, Some(5));
+            assert_eq!(verified.not_checked, [expected; 2]);
+            assert_eq!(
+                verify_chain(&whole[..4], &marks),
+                Err((5, TamperKind::Truncated(5)))
+            );
+            let alone = verify_chain(&whole, &[foreign]).expect("nothing was checked");
+            assert_eq!(alone.signed, None);
+        }
+    }
+
+    #[test]
+    fn a_forged_checkpoint_counts_as_tampering() {
         let whole = chain(3);
-        let theirs = LedgerKey::from_bytes(&[4; 32]);
-        let unknown = Checkpoint::sign(&whole[2].head(), Timestamp::EPOCH, &theirs);
-        let doubt = CheckpointError::UnknownKey(theirs.id());
-        assert_eq!(
-            verify_chain(&whole, &[unknown]),
-            Err((3, TamperKind::Checkpoint(doubt)))
-        );
         let forged = Checkpoint {
             counter: 2,
             ..signed(&whole[2])

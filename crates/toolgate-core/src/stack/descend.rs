@@ -7,6 +7,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
+use smallvec::SmallVec;
 
 use crate::{
     Arguments, Call, CallError, CallId, Clock, EditStage, ErrorCategory, Failure, LayerName, Next,
@@ -37,8 +38,8 @@ pub(super) struct DescentState {
     pub(super) entries: Vec<LayerVisit>,
     pub(super) changes: Vec<Provenance>,
     pub(super) attempts: u32,
-    /// The passes through the deciding layers, oldest first.
-    pub(super) passes: Vec<DecidingPass>,
+    /// The passes through the deciding layers, oldest first. Nearly always one: no allocation.
+    pub(super) passes: SmallVec<[DecidingPass; 1]>,
     /// The arguments that were last found to fit the tool's own schema.
     pub(super) valid: Option<Arguments>,
     /// The arguments that the executor was last given.
@@ -189,25 +190,24 @@ pub(crate) async fn enter_layer<Fut>(
 where
     Fut: Future<Output = Outcome>,
 {
-    let StackPosition {
-        run,
-        at,
-        parent,
-        pass,
-        opens_pass,
-    } = place;
-    let entry = run.begin_visit(at, parent, &call);
+    // Used in place: moved into variables, its fields would be in the future twice.
+    let run = &place.run;
+    let entry = run.begin_visit(place.at, place.parent, &call);
     let mut visit = VisitGuard {
-        run: &run,
+        run,
         entry,
         over: false,
-        ends_pass: opens_pass.then_some(pass),
+        ends_pass: if place.opens_pass {
+            place.pass
+        } else {
+            NO_PASS
+        },
     };
     let next = Next {
         run: run.clone(),
-        at: at + 1,
+        at: place.at + 1,
         entry,
-        pass,
+        pass: place.pass,
         given: call.arguments.clone(),
         required: call.requirements().clone(),
     };
@@ -215,12 +215,13 @@ where
         Ok(outcome) => outcome,
         Err(report) => {
             run.lock_state().entries[entry].error = Some("panicked");
-            layer_failure(&run.plan.frames[at].name, "it panicked", Some(report))
+            let frame = &run.plan.frames[place.at];
+            layer_failure(&frame.name, "it panicked", Some(report))
         }
     };
     // `leave_layer` completes the note from here on; the guard must not overwrite its end time.
     visit.over = true;
-    run.leave_layer(entry, parent, outcome)
+    run.leave_layer(entry, place.parent, outcome)
 }
 
 /// Ends the note of a visit whose future was dropped, and the pass that began with the visit.
@@ -228,7 +229,8 @@ struct VisitGuard<'a> {
     run: &'a CallDescent,
     entry: usize,
     over: bool,
-    ends_pass: Option<usize>,
+    /// The pass that ends with the visit, or [`NO_PASS`].
+    ends_pass: usize,
 }
 
 impl Drop for VisitGuard<'_> {
@@ -237,8 +239,8 @@ impl Drop for VisitGuard<'_> {
             let now = self.run.clock.now();
             self.run.lock_state().entries[self.entry].ended_at = now;
         }
-        if let Some(pass) = self.ends_pass {
-            self.run.lock_state().passes[pass].ended = true;
+        if self.ends_pass != NO_PASS {
+            self.run.lock_state().passes[self.ends_pass].ended = true;
         }
     }
 }
@@ -328,7 +330,7 @@ impl CallDescent {
             entries: Vec::with_capacity(plan.frames.len()),
             changes: Vec::new(),
             attempts: call.attempts_before(),
-            passes: Vec::new(),
+            passes: SmallVec::new(),
             // The view has checked these; if it shows the tool's own schema, that was the check.
             valid: call
                 .shown_tool()

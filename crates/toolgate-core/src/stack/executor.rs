@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt, future::Future, str::FromStr, sync::Arc};
 use futures::future::BoxFuture;
 use schemars::{JsonSchema, json_schema};
 
-use crate::{Call, IdempotencyKey, Outcome, ToolEntry, ToolOutput};
+use crate::{Call, IdempotencyKey, Outcome, Registry, ToolEntry, ToolOutput};
 
 /// Runs calls that have passed every layer.
 ///
@@ -109,6 +109,59 @@ impl Executor for HostExecutor {
     }
     fn runs_externally(&self, _call: &Call) -> bool {
         true
+    }
+}
+
+/// The tools of a registry in front of another executor, which runs every other call.
+pub(super) struct ToolsInFront {
+    pub(super) tools: Registry,
+    pub(super) behind: Arc<dyn DynExecutor>,
+}
+
+impl ToolsInFront {
+    fn has_tool_of(&self, call: &Call) -> bool {
+        self.tools.get(call.tool.as_str()).is_some()
+    }
+}
+
+impl Executor for ToolsInFront {
+    async fn execute(&self, call: Call) -> Outcome {
+        if self.has_tool_of(&call) {
+            Executor::execute(&self.tools, call).await
+        } else {
+            self.behind.clone().execute(call).await
+        }
+    }
+
+    fn reject_early(&self, call: &Call) -> Option<Outcome> {
+        if self.has_tool_of(call) {
+            Executor::reject_early(&self.tools, call)
+        } else {
+            self.behind.reject_early(call)
+        }
+    }
+
+    fn runs_externally(&self, call: &Call) -> bool {
+        if self.has_tool_of(call) {
+            Executor::runs_externally(&self.tools, call)
+        } else {
+            self.behind.runs_externally(call)
+        }
+    }
+
+    async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {
+        if self.has_tool_of(call) {
+            Executor::reconcile(&self.tools, call, key).await
+        } else {
+            self.behind.reconcile(call, key).await
+        }
+    }
+
+    fn known_tools(&self) -> Option<Vec<Arc<ToolEntry>>> {
+        let mut known = self.behind.known_tools()?;
+        known.retain(|entry| self.tools.get(entry.spec.name.as_str()).is_none());
+        known.extend(Executor::known_tools(&self.tools)?);
+        Some(known)
     }
 }
 

@@ -17,9 +17,9 @@ use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
     AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, ReconciledAttempt,
-    Transform,
+    Registry, Transform,
     stack::{
-        executor::DynExecutor,
+        executor::{DynExecutor, ToolsInFront},
         layer::DynLayer,
         panic::{PanicReport, contain_panic_sync},
     },
@@ -137,6 +137,13 @@ impl Stack {
             executor: Arc::new(executor),
             ..self.extend()
         }
+    }
+
+    /// Starts a stack with the same layers over the tools of a registry and, for every other call,
+    /// the same executor. A tool of the registry replaces one of its name. No layer can be left out.
+    pub fn extend_with_tools(&self, tools: Registry) -> StackBuilder {
+        let behind = self.0.executor.clone();
+        self.extend_over(ToolsInFront { tools, behind })
     }
 
     /// Returns the names and bands of the layers, outermost first.

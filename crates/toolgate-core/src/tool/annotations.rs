@@ -228,6 +228,19 @@ pub enum SideEffect {
     Network,
 }
 
+impl SideEffect {
+    /// Returns the text that people read.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::None => "has no effect",
+            Self::ReadOnly => "only reads",
+            Self::WorkspaceWrite => "writes in the workspace",
+            Self::ProcessExec => "runs a program",
+            Self::Network => "reaches other machines",
+        }
+    }
+}
+
 /// An argument that names a resource for which two calls can conflict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

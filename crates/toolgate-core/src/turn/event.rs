@@ -519,8 +519,11 @@ mod tests {
             ))),
             ToolEvent::ToolApproved {
                 approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: true,
+                unseen: false,
             },
             ToolEvent::ToolExecutionStarted {
                 attempt: 1,
@@ -703,6 +706,7 @@ mod tests {
         let denied = |reason: Option<&str>, status| ToolEvent::ToolDenied {
             status,
             approver: None,
+            established: Default::default(),
             reason: reason.map(str::to_owned),
             error: None,
         };

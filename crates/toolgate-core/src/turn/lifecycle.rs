@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalRequest, Digest, ErrorCategory, ExecutorTag, Json, LogLevel, Notes, Principal,
-    Progress, SettledOutcome, Status,
+    ApprovalRequest, ApproverIdentity, Digest, ErrorCategory, ExecutorTag, IdentitySource, Json,
+    LogLevel, Notes, Principal, Progress, SettledOutcome, Status,
 };
 
 /// The phase of one invocation; `SettledOutcome` is the last.
@@ -150,12 +150,21 @@ pub enum ToolEvent {
     ToolApproved {
         /// The approver.
         approver: Principal,
+        /// How the approver was established.
+        #[serde(default, skip_serializing_if = "IdentitySource::is_claimed")]
+        established: IdentitySource,
+        /// Another name that the approver gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claimed_as: Option<Principal>,
         /// The approver's reason, if given.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
         /// True if the approver changed the arguments.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         edited: bool,
+        /// True if the approver has acknowledged that the request was not shown in full.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        unseen: bool,
     },
     /// The call was denied or blocked before it started.
     ToolDenied {
@@ -164,6 +173,9 @@ pub enum ToolEvent {
         /// The approver, if a person denied it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         approver: Option<Principal>,
+        /// How that person was established.
+        #[serde(default, skip_serializing_if = "IdentitySource::is_claimed")]
+        established: IdentitySource,
         /// The reason of a denial, in the words of the approver or rule. Events of earlier versions
         /// have it only in `error`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -291,7 +303,7 @@ impl ToolEvent {
     pub fn from_settled(
         settled: &SettledOutcome,
         started: bool,
-        approver: Option<Principal>,
+        approver: Option<ApproverIdentity>,
         shown: Option<Json>,
     ) -> Self {
         let said = |fallback: &str| match &settled.error {
@@ -322,7 +334,10 @@ impl ToolEvent {
             // promises that nothing ran.
             status if status.is_refusal() && !started => Self::ToolDenied {
                 status,
-                approver,
+                established: approver
+                    .as_ref()
+                    .map_or(IdentitySource::Claimed, |by| by.established.clone()),
+                approver: approver.map(|by| by.name),
                 reason: settled.error.as_ref().and_then(|e| e.reason.clone()),
                 error: Some(said("refused")),
             },
@@ -396,8 +411,11 @@ mod tests {
             ToolEvent::ToolApprovalRequested(Box::new(ApprovalRequest::for_call(&call))),
             ToolEvent::ToolApproved {
                 approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: false,
+                unseen: false,
             },
             started(false),
             started(true),

@@ -150,11 +150,14 @@ pub enum RejectCode {
     /// The approver is not entitled to decide on this request.
     #[error("this approver is not entitled to decide on this request")]
     NotEntitled,
+    /// The request needs an approver whose identity is established, and this one is only claimed.
+    #[error("the name of this approver is only claimed, and this request needs an established one")]
+    UnverifiedApprover,
 }
 
 impl RejectCode {
     /// Every code.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Duplicate,
         Self::AlreadyDenied,
         Self::UnknownInvocation,
@@ -169,6 +172,7 @@ impl RejectCode {
         Self::NotADecision,
         Self::SelfApproval,
         Self::NotEntitled,
+        Self::UnverifiedApprover,
     ];
 
     /// Returns the code for an input that arrives after the invocation settled with `status`.
@@ -522,8 +526,11 @@ mod tests {
     fn approved() -> ToolEvent {
         ToolEvent::ToolApproved {
             approver: "ann".into(),
+            established: Default::default(),
+            claimed_as: None,
             reason: None,
             edited: false,
+            unseen: false,
         }
     }
 

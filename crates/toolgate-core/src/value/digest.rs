@@ -33,8 +33,15 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
         f.write_str(Self::PREFIX)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        // Written as a whole: every receipt and approval request has several digests.
+        let mut hex = [0; 64];
+        for (pair, byte) in hex.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&hex).map_err(|_| fmt::Error)?)
     }
 }
 
@@ -128,7 +135,12 @@ pub(crate) fn is_canonical_object(text: &str) -> bool {
     let object = serde_json::from_str::<Value>(text)
         .ok()
         .filter(Value::is_object);
-    object.is_some_and(|object| canonical_json(&object) == text)
+    // A double beyond 2^53 is written without a point and parsed as an integer, which would be
+    // written as text. As a double it gives the same text again, unless it was an integer that a
+    // double cannot hold.
+    object.is_some_and(|object| {
+        canonical_json(&object) == text || canonical_bytes(&object) == text.as_bytes()
+    })
 }
 
 fn canonical_bytes(value: &Value) -> Vec<u8> {
@@ -287,6 +299,27 @@ mod tests {
         ] {
             assert!(!is_canonical_object(other), "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_written_canonically_is_canonical_whatever_its_numbers_are() {
+        for number in [
+            json!(1e16),
+            json!(-1e16),
+            json!(9_199_254_740_974_092.0),
+            json!(1.5e19),
+            json!(1e20),
+            json!(2e21),
+            json!(9_007_199_254_740_994.0),
+            json!(9_007_199_254_740_993_u64),
+            json!(u64::MAX),
+            json!(i64::MIN),
+        ] {
+            let text = canonical_json(&json!({ "n": [number] }));
+            assert!(is_canonical_object(&text), "{text}");
+        }
+        // No double has this value, so nothing of ours writes it without quotes.
+        assert!(!is_canonical_object(r#"{"n":9007199254740993}"#));
     }
 
     #[test]

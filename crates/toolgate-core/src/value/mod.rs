@@ -1,5 +1,7 @@
-//! Values without behaviour of their own: JSON, schemas, digests, ids, labels and times.
+//! Values without behaviour of their own: JSON, schemas, digests, ids, labels, times and
+//! the names of files that act later.
 
+pub(crate) mod acting_files;
 pub(crate) mod clock;
 pub(crate) mod diff;
 pub(crate) mod digest;

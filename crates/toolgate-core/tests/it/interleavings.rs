@@ -251,8 +251,11 @@ impl World {
                 if approve {
                     let event = ToolEvent::ToolApproved {
                         approver: "ann".into(),
+                        established: Default::default(),
+                        claimed_as: None,
                         reason: None,
                         edited: false,
+                        unseen: false,
                     };
                     assert!(self.apply(n, event));
                 } else {

@@ -5,8 +5,8 @@ use std::{any::TypeId, path::PathBuf, sync::Arc};
 use toolgate_core::{BillingService, Hooks, Keyring, Payer, Redactor, StoreHandle};
 
 use crate::{
-    AskWhen, CommitmentKey, FileWatcher, HandoffSink, MemoryReceipts, PathBase, Preview,
-    ProgressManager, ReceiptSink, Resources, RuleBook, ScopePolicy, SharedPreview,
+    AskWhen, CommitmentKey, FileWatcher, HandoffSink, KnownSecrets, MemoryReceipts, PathBase,
+    Preview, ProgressManager, ReceiptSink, Resources, RuleBook, ScopePolicy, SharedPreview,
     SharedReceiptSink, SharedRedactor, SharedSpanSink, SpanSink, SpanSinks, TelemetryCounters,
     ToastManager, config::budgets::FileBilling, shape::redact::StackRedactor,
 };
@@ -70,6 +70,11 @@ impl Resources {
         self.with(SharedRedactor::new(redactor))
     }
 
+    /// Sets the values that the layer `redact` redacts wherever they occur.
+    pub fn known_secrets(self, secrets: KnownSecrets) -> Self {
+        self.with(secrets)
+    }
+
     /// Sets the functions that the layer `hooks` runs.
     pub fn hooks(self, hooks: Hooks) -> Self {
         self.with(Arc::new(hooks))
@@ -110,6 +115,7 @@ pub(super) fn is_bundled_resource(resource: TypeId) -> bool {
         TypeId::of::<ScopePolicy>(),
         TypeId::of::<PathBase>(),
         TypeId::of::<SharedRedactor>(),
+        TypeId::of::<KnownSecrets>(),
         TypeId::of::<StackRedactor>(),
         TypeId::of::<Arc<Hooks>>(),
         TypeId::of::<HandoffSink>(),

@@ -68,6 +68,8 @@ use crate::{
 pub struct Config {
     catalog: Catalog,
     name: String,
+    /// The directory of the file, if it is known.
+    directory: Option<Arc<Path>>,
     text: Arc<str>,
     /// Overrides of the file; later ones override earlier ones.
     variables: Vec<EnvOverride>,
@@ -123,6 +125,7 @@ impl Config {
         Self {
             catalog,
             name,
+            directory: None,
             text: text.into(),
             variables: Vec::new(),
             changes: ConfigChanges::default(),
@@ -130,6 +133,17 @@ impl Config {
             budgets,
         }
         .validate()
+    }
+
+    /// Sets the directory of the file, from which the names of files in it are resolved.
+    pub fn in_directory(mut self, directory: &Path) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Returns the directory of the file, if it is known.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
     }
 
     /// Overrides the file with variables such as `TOOLGATE_LAYERS__TIMEOUT__MAX=5s`; they also

@@ -10,7 +10,9 @@ use std::{
 };
 
 use serde_json::{Map, Value};
-use toolgate_core::{Json, MAX_DEPTH, RedactionError, Redactor, run_contained_sync, within_depth};
+use toolgate_core::{
+    Json, MAX_DEPTH, RedactionError, Redactor, SecretSpan, run_contained_sync, within_depth,
+};
 
 use crate::{SecretScanner, config::bundled_resources::is_bundled_resource};
 
@@ -122,6 +124,28 @@ impl PathBase {
     }
 }
 
+/// Values that are secret wherever they occur: the layer `redact` finds them by their text.
+#[derive(Clone, Default)]
+pub struct KnownSecrets(Arc<[String]>);
+
+impl KnownSecrets {
+    /// Creates a list of these values.
+    pub fn new(values: impl IntoIterator<Item = String>) -> Self {
+        Self(values.into_iter().collect())
+    }
+
+    /// Returns the values.
+    pub fn values(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for KnownSecrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KnownSecrets({})", self.0.len())
+    }
+}
+
 /// The redactor that every layer of a stack applies to what it stores or sends away.
 #[derive(Clone)]
 pub struct SharedRedactor(Arc<dyn LazyRedactor>);
@@ -207,6 +231,9 @@ impl<R: Redactor> Redactor for ComparingRedactor<R> {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.0.redact_text(text)
     }
+    fn find_secrets(&self, field: Option<&str>, text: &str) -> Vec<SecretSpan> {
+        self.0.find_secrets(field, text)
+    }
     fn safe_prefix(&self, text: &str) -> usize {
         self.0.safe_prefix(text)
     }
@@ -244,6 +271,9 @@ impl Redactor for SharedRedactor {
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.redacted_text(text).ok_or(RedactionError)
     }
+    fn find_secrets(&self, field: Option<&str>, text: &str) -> Vec<SecretSpan> {
+        run_contained_sync(|| self.0.find_secrets(field, text)).unwrap_or_default()
+    }
     fn safe_prefix(&self, text: &str) -> usize {
         run_contained_sync(|| self.0.safe_prefix(text)).unwrap_or(0)
     }
@@ -258,6 +288,11 @@ impl Redactor for ChainedRedactor {
     }
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         self.1.redact_text(&self.0.redact_text(text)?)
+    }
+    fn find_secrets(&self, field: Option<&str>, text: &str) -> Vec<SecretSpan> {
+        let mut found = self.0.find_secrets(field, text);
+        found.extend(self.1.find_secrets(field, text));
+        found
     }
     fn safe_prefix(&self, text: &str) -> usize {
         // A place that the first redactor allows and the second one does not is tried again with

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, Layer, LayerCapabilities, LayerName, Next, NoteFields, Outcome, Refusal, ToolSpec,
-    Transform,
+    Band, Call, Layer, LayerCapabilities, LayerName, Next, NoteFields, Outcome, Refusal,
+    StatedReason, ToolSpec, Transform,
 };
 
 use crate::{BadOption, Configurable, Resources, SharedRedactor};
@@ -15,7 +15,8 @@ use crate::{BadOption, Configurable, Resources, SharedRedactor};
 /// A layer that adds a parameter to every tool in which the model gives its reason, and removes it
 /// before the tool runs.
 ///
-/// The reason is stored in the notes, by default as the summary that people read. A call without
+/// The reason is stored in the notes, by default as the summary that people read, and an approver
+/// reads it in the approval request. A call without
 /// one is rejected with a text that tells the model what to add, or gets a blank reason. A tool
 /// that has a parameter of that name keeps it: its value counts as the reason and reaches the tool.
 /// Install the layer in a stack and build the view with `View::for_stack`; a second layer of this kind
@@ -274,6 +275,9 @@ impl Transform for RequireReason {
 impl Layer for RequireReason {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let ours = self.is_injected_here(&call);
+        // Exactly as the model gave it: the approver is shown all of it.
+        let stated = self.given_reason(&call, ours);
+        let stated = stated.map(|reason| StatedReason(reason.as_ref().into()));
         let reason = match (self.given_reason(&call, ours), self.options.on_missing) {
             (Some(reason), OnMissing::Reject)
                 if reason.chars().count() < self.options.min_length =>
@@ -298,6 +302,10 @@ impl Layer for RequireReason {
                 .with_arguments(call.arguments.without_argument(&self.options.field))
         } else {
             call
+        };
+        let call = match stated {
+            Some(stated) => call.with_extension(stated),
+            None => call,
         };
         next.run(call)
             .await
@@ -393,6 +401,47 @@ mod tests {
 
     fn layer_with(change: impl FnOnce(&mut RequireReasonOptions)) -> RequireReason {
         RequireReason::with_options(options_with(change)).expect("valid options")
+    }
+
+    #[tokio::test]
+    async fn an_approver_reads_the_whole_reason_that_the_tool_does_not_get() {
+        let long = "because ".repeat(500);
+        for (reason, options) in [
+            ("to read it", options_with(|_| {})),
+            ("to\nread\u{202e} it", options_with(|_| {})),
+            (long.trim(), options_with(|_| {})),
+            ("kept by its own tool", options_with(|_| {})),
+            (
+                "noted elsewhere",
+                options_with(|options| options.audit_key = "why".to_owned()),
+            ),
+            (
+                "optional",
+                options_with(|options| options.on_missing = OnMissing::FillBlank),
+            ),
+        ] {
+            let registry = strict_registry();
+            let stack = Stack::over(registry.clone())
+                .layer(RequireReason::with_options(options).expect("valid options"))
+                .layer(crate::Approval::when(|_| Some("it opens".to_owned())))
+                .build()
+                .expect("valid order");
+            let view = View::for_stack(&registry, &stack).expect("additive");
+            let own = reason.starts_with("kept");
+            let (tool, arguments) = if own {
+                ("fire", json!({ "reason": reason }))
+            } else {
+                ("open", json!({ "path": "a", "reason": reason }))
+            };
+            let outcome = stack.run(Call::new(seed_for(&view, tool, arguments))).await;
+            let Some(toolgate_core::Suspension::Decision(request)) = outcome.suspension() else {
+                panic!("no approval was requested: {outcome:?}")
+            };
+            assert_eq!(request.stated_reason.as_deref(), Some(reason));
+            assert_eq!(request.arguments.get("reason").is_some(), own);
+            let shown = request.show(None).to_string();
+            assert!(shown.contains("reason of the model: "), "{shown}");
+        }
     }
 
     #[tokio::test]

@@ -238,7 +238,10 @@ fn every_resource_with_a_setter_is_accepted_by_any_stack() {
         .billing(BillingService::new(store.clone(), Budgets::default()))
         .store(store.clone())
         .payer(Payer::default())
-        .rule_book(RuleBook::new(store))
+        .rule_book(RuleBook::new(
+            store,
+            toolgate_testkit::keyring_with("rules", 5),
+        ))
         .preview(FilePreview::new(&PathBase::new("/nowhere")))
         .ask_when(AskWhen::new(|_| None))
         .path_base("/nowhere")

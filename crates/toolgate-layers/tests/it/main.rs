@@ -1,6 +1,7 @@
 //! Tests of the bundled layers and their configuration. One program, so that it is linked only
 //! once.
 
+mod acting_files;
 mod budgets;
 mod closing;
 mod config;
@@ -10,6 +11,7 @@ mod ledger_tampering;
 mod lint;
 mod patches;
 mod policy;
+mod policy_commands;
 mod receipt_canaries;
 mod repeat_and_bound;
 mod requirements;

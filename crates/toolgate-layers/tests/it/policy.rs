@@ -15,7 +15,7 @@ use toolgate_layers::{
 };
 use toolgate_testkit::{CountingIds, FakeExecutor, call_with, echo, echo_under, seed, seed_for};
 
-fn policy_from(text: &str) -> Policy {
+pub(crate) fn policy_from(text: &str) -> Policy {
     try_policy(text).expect("a valid policy")
 }
 
@@ -25,7 +25,7 @@ fn try_policy(text: &str) -> Result<Policy, String> {
         .map_err(|error| error.to_string())
 }
 
-fn effect_of(policy: &Policy, tool: &str, arguments: Value) -> PolicyEffect {
+pub(crate) fn effect_of(policy: &Policy, tool: &str, arguments: Value) -> PolicyEffect {
     policy.judge(&call_with(tool, arguments)).effect
 }
 
@@ -206,9 +206,11 @@ fn a_policy_declares_that_it_may_require_approval() {
     for (text, requires) in [
         ("", true),
         ("default = \"ask\"", true),
-        ("default = \"allow\"", false),
+        ("default = \"allow\"", true),
+        ("acting_files = false\ndefault = \"allow\"", false),
+        ("default = \"deny\"", false),
         (
-            "default = \"deny\"\n[[rules]]\neffect = \"allow\"\ntool = \"x\"",
+            "acting_files = false\ndefault = \"deny\"\n[[rules]]\neffect = \"allow\"\ntool = \"x\"",
             false,
         ),
         (
@@ -501,6 +503,29 @@ fn a_path_that_an_annotation_names_counts_too() {
 
 #[cfg(unix)]
 #[test]
+fn a_link_with_blanks_in_its_name_leads_to_a_denied_path() {
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(dir.path().join("vault")).expect("created");
+    std::os::unix::fs::symlink("vault", dir.path().join("my link")).expect("linked");
+    let options =
+        toml::from_str("default = \"allow\"\n[[rules]]\neffect = \"deny\"\npath = \"vault/**\"")
+            .expect("options");
+    let rules = Policy::configure(options, &Resources::new().with(PathBase::new(dir.path())))
+        .expect("valid options");
+    for text in [
+        "cat 'my link/x'",
+        "cat my\\ link/x",
+        "cd \"my link\" && cat x",
+        "ls > 'my link/x'",
+        "$(y); cat \"my link/x\"",
+    ] {
+        let judged = effect_of(&rules, "sh", json!({ "command": text }));
+        assert_eq!(judged, PolicyEffect::Deny, "{text}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
 fn paths_are_judged_by_their_resolved_location() {
     let dir = tempfile::tempdir().expect("a directory");
     let work = dir.path().join("work");
@@ -606,7 +631,7 @@ fn a_deny_rule_finds_its_command_in_any_disguise() {
         "$(git push)",
         "git -C x push",
         "rm -r -f x",
-        "X=rm; $X y",
+        "X=rm; sudo rm -rf y",
     ] {
         assert_eq!(
             effect_of(&rules, "sh", json!({ "command": text })),
@@ -617,6 +642,10 @@ fn a_deny_rule_finds_its_command_in_any_disguise() {
     assert_eq!(
         effect_of(&rules, "sh", json!({ "command": "git", "args": ["push"] })),
         PolicyEffect::Deny
+    );
+    assert_eq!(
+        effect_of(&rules, "sh", json!({ "command": "X=rm; $X y" })),
+        PolicyEffect::Ask
     );
     assert_eq!(
         effect_of(&rules, "sh", json!({ "command": "git pull && ls" })),
@@ -686,6 +715,45 @@ fn hosts_are_allowed_for_certain_and_denied_in_any_disguise() {
         effect_of(&deny, "fetch", json!({ "url": "https://good.com" })),
         PolicyEffect::Allow
     );
+}
+
+#[test]
+fn a_domain_rule_is_about_urls_and_hosts_and_not_about_file_names() {
+    for pattern in ["*", "*.md"] {
+        let policy = policy_from(&format!(
+            "default = \"allow\"\n[[rules]]\neffect = \"deny\"\ndomain = {pattern:?}"
+        ));
+        for (tool, arguments) in [
+            ("read_file", json!({ "path": "README.md" })),
+            (
+                "write_file",
+                json!({ "path": "docs/a.md", "content": "see notes.md" }),
+            ),
+            ("run_shell", json!({ "command": "cat README.md" })),
+            (
+                "run_shell",
+                json!({ "command": "head -n 5 docs/a.md && git add b.md" }),
+            ),
+            ("search_text", json!({ "pattern": "a.md", "glob": "*.md" })),
+            ("tool", json!({ "title": "v1.2.3", "name": "x.md" })),
+        ] {
+            let effect = effect_of(&policy, tool, arguments.clone());
+            assert_eq!(effect, PolicyEffect::Allow, "{pattern} {arguments}");
+        }
+        for (tool, arguments) in [
+            ("fetch_url", json!({ "url": "https://evil.md/" })),
+            ("tool", json!({ "host": "evil.md" })),
+            ("tool", json!({ "note": "https://evil.md" })),
+            ("tool", json!({ "note": "https:\\\\evil.md" })),
+            ("run_shell", json!({ "command": "curl evil.md" })),
+            ("run_shell", json!({ "command": "wget -q evil.md/x" })),
+            ("run_shell", json!({ "command": "ssh ann@evil.md" })),
+            ("run_shell", json!({ "command": "git clone git@evil.md:x" })),
+        ] {
+            let effect = effect_of(&policy, tool, arguments.clone());
+            assert_eq!(effect, PolicyEffect::Deny, "{pattern} {arguments}");
+        }
+    }
 }
 
 #[test]
@@ -908,7 +976,7 @@ fn separate_arguments_of_a_command_count_under_any_name_and_are_certain_under_on
         json!({ "command": "sudo", "args": ["rm", 0] }),
         json!({ "command": "sudo", "args": "rm x" }),
         json!({ "command": "env", "args": { "a": "rm" } }),
-        json!({ "command": "git", "args": ["status"], "arguments": ["push"] }),
+        json!({ "command": "git", "args": ["push"], "arguments": ["x"] }),
         json!({ "command": "git", "parameters": ["push"] }),
         json!({ "shell_command": "rm x" }),
         json!({ "cmdline": "rm" }),
@@ -1275,14 +1343,17 @@ fn any_rules() -> impl Strategy<Value = Vec<PolicyRule>> {
 
 fn any_options() -> impl Strategy<Value = PolicyOptions> {
     let default = prop::sample::select(vec!["ask_writes", "allow", "ask", "deny"]);
-    (any_rules(), default, any::<bool>()).prop_map(|(rules, default, secrets_files)| {
-        let default = serde_json::from_value(json!(default)).expect("a default");
-        PolicyOptions {
-            default,
-            rules,
-            secrets_files,
-        }
-    })
+    (any_rules(), default, any::<[bool; 2]>()).prop_map(
+        |(rules, default, [secrets_files, acting_files])| {
+            let default = serde_json::from_value(json!(default)).expect("a default");
+            PolicyOptions {
+                default,
+                rules,
+                secrets_files,
+                acting_files,
+            }
+        },
+    )
 }
 
 fn any_call() -> impl Strategy<Value = Call> {

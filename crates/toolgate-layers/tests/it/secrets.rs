@@ -1,7 +1,8 @@
 //! Examples of secrets and of ordinary text. The corpus of ordinary text is measured, not only
 //! asserted.
 
-use serde_json::json;
+use serde_json::{Value, json};
+use toolgate_core::Redactor;
 use toolgate_layers::{
     Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor, default_stack,
 };
@@ -248,6 +249,91 @@ fn fields_can_be_added_and_shown_and_known_values_are_found_anywhere() {
 }
 
 #[test]
+fn a_known_value_is_redacted_whatever_stands_around_it() {
+    let known = "n-horse-battery-staple";
+    let secrets = SecretScanner::with_options(SecretScannerOptions::default(), [known.to_owned()]);
+    for text in [
+        // Between an anchor and the secret that it announces.
+        "https://n-horse-battery-staple:hunter2@host/",
+        "Set-Cookie: n-horse-battery-staple=abcdefgh; Path=/",
+        "https://ann:n-horse-battery-staple@host/ https://n-horse-battery-staple:x1@host",
+        // The end of an anchor is its beginning.
+        "token-horse-battery-staple",
+        "-----BEGIN-horse-battery-staple",
+        "authorization-horse-battery-staple",
+        // In the middle of what an anchor announces, and after its end.
+        "password=xn-horse-battery-staple",
+        "password=\"x\"n-horse-battery-staple",
+        "n-horse-battery-staplen-horse-battery-staple",
+    ] {
+        let redacted = secrets.redact_str(text);
+        assert!(
+            !redacted.to_lowercase().contains(known),
+            "{text}: {redacted}"
+        );
+        assert_eq!(secrets.redact_str(&redacted), redacted, "{text}");
+        // A stream shows the beginning before it has the end.
+        for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+            let safe = secrets.safe_prefix(&text[..end]);
+            let at = text.to_lowercase().find(known).expect("it is planted");
+            assert!(
+                safe <= at || safe >= at + known.len(),
+                "{text} is cut at {safe}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_token_in_place_of_a_user_is_redacted_with_the_password() {
+    let secrets = SecretScanner::standard();
+    for (token, url) in [
+        (
+            "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+            "https://{}:x-oauth-basic@github.com/a",
+        ),
+        (
+            "glpat-x1Y2z3A4b5C6d7E8f9G0",
+            "https://{}:hunter2@gitlab.com",
+        ),
+        (
+            "sk_live_4eC39HqLyjWDarjtT1zdp7dc",
+            "https://{}:pw1@api.stripe.com",
+        ),
+        (
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "https://{}:a-b@registry/",
+        ),
+        ("xoxb-123456789012-abcdefABCDEF", "wss://{}:pw1@slack"),
+        ("AKIAQ3EGRIHT4NOTREAL", "s3://{}:wJalrXUtnFEMI@bucket"),
+    ] {
+        let redacted = secrets.redact_str(&url.replace("{}", token)).into_owned();
+        assert!(!redacted.contains(token), "{redacted}");
+        assert!(redacted.contains("[redacted:url_password]@"), "{redacted}");
+    }
+}
+
+#[test]
+fn a_mark_in_place_of_a_user_is_not_a_password() {
+    let secrets = SecretScanner::standard();
+    for text in [
+        "://[redacted:url_password]@",
+        "https://[redacted:url_password]@host/x",
+        "https://[redacted:known]x@host",
+        "https://[redacted:github_token]@github.com/a/b",
+        "git+ssh://[redacted:known]@host",
+    ] {
+        assert_eq!(secrets.redact_str(text), text);
+    }
+    let assigned = "password: bearer [redacted:known]";
+    assert_eq!(secrets.redact_str(assigned), assigned);
+    assert_eq!(
+        secrets.redact_str("https://[redacted:known]:hunter2@host"),
+        "https://[redacted:known]:[redacted:url_password]@host"
+    );
+}
+
+#[test]
 fn a_secret_as_the_name_of_a_field_is_redacted_too() {
     let shown =
         SecretScanner::standard().redacted_value(&json!({ "AKIAQ3EGRIHT4NOTREAL": 1, "b": 2 }));
@@ -300,6 +386,59 @@ fn a_private_key_is_redacted_completely_in_any_position() {
         !shown.to_string().contains(body) && shown.to_string().contains("after"),
         "{shown}"
     );
+}
+
+#[test]
+fn the_body_of_a_private_key_is_redacted_whole_in_every_form() {
+    let lines = [
+        "MIIEowIBAAKCAQEAx0Zm9vYmFyQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB",
+        "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2",
+        "QyNTUxOQAAACDx+/9zYWx0QUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFB",
+    ];
+    let begin = "-----BEGIN RSA PRIVATE KEY-----";
+    let end = "-----END RSA PRIVATE KEY-----";
+    let body = lines.join("\n");
+    let whole = format!("{begin}\n{body}\n{end}");
+    let headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A1B\n\n";
+    let forms = [
+        whole.clone(),
+        whole.replace('\n', "\r\n"),
+        whole.replace('\n', "\n    "),
+        whole.replace('\n', "\n\t"),
+        whole.replace('\n', "\n> "),
+        whole.replace('\n', "\\n"),
+        whole.replace('\n', "\\r\\n"),
+        whole.replace('\n', "\\\\n"),
+        whole.replace('\n', "\\n\" +\n  \""),
+        whole.replace('\n', "\",\n  \""),
+        format!("{begin}\n{headers}{body}\n{end}"),
+        format!("{{\"private_key\": \"{}\"}}", whole.replace('\n', "\\n")),
+        // Without an end.
+        format!("{begin}\n{body}"),
+        format!("{begin}\n{body}\n"),
+        format!("{begin}\r\n{}", body.replace('\n', "\r\n")),
+        format!("{begin}\n{headers}{body}"),
+        format!(
+            "  key: |\n    {begin}\n    {}",
+            body.replace('\n', "\n    ")
+        ),
+        format!("{begin}\\n{}", body.replace('\n', "\\n")),
+        format!(
+            "a/key.txt:1:{begin}\na/key.txt-2-{}",
+            body.replace('\n', "\na/key.txt-3-")
+        ),
+        format!("[1] {begin}\n[2] {}", body.replace('\n', "\n[3] ")),
+        format!("+{begin}\n+{}", body.replace('\n', "\n+")),
+    ];
+    for text in forms {
+        let shown = SecretScanner::standard().redact_str(&text).into_owned();
+        for line in lines {
+            assert!(!shown.contains(&line[..24]), "{text}\n{shown}");
+        }
+    }
+    let after = format!("{begin}\n{body}\n\nThe key ends here. See docs/keys.md.");
+    let shown = SecretScanner::standard().redact_str(&after).into_owned();
+    assert!(shown.contains(". See docs/keys.md."), "{shown}");
 }
 
 #[test]
@@ -388,6 +527,40 @@ fn a_value_that_only_begins_like_a_placeholder_is_a_secret() {
             "{value} => {shown}"
         );
     }
+}
+
+#[test]
+fn the_working_directory_is_not_a_password() {
+    let secrets = SecretScanner::standard();
+    for text in [
+        "PWD=/home/ann/project",
+        "OLDPWD=/tmp",
+        "PWD=C:\\Users\\ann",
+        "declare -x PWD=\"/home/ann\"",
+        "pwd: /srv/app",
+        "HOME=/root\nPWD=/\nSHLVL=1",
+    ] {
+        assert_eq!(secrets.redact_str(text), text);
+    }
+    for text in [
+        "DB_PWD=/hunter2",
+        "PWD=hunter2",
+        "UID=sa;PWD=hunter2;",
+        "mypwd=/home/ann",
+        "PWD=/aB3dE9xY2q",
+        "pwd: hunter2!",
+    ] {
+        assert!(
+            secrets.redact_str(text).contains("[redacted:password]"),
+            "{text}"
+        );
+    }
+    let shown = |value: Value| secrets.redacted_value(&value).is_none();
+    assert!(shown(json!({ "PWD": "/home/ann", "OLDPWD": "/" })));
+    assert!(shown(json!({ "name": "PWD", "value": "/home/ann" })));
+    assert!(!shown(json!({ "pwd": "hunter2" })));
+    assert!(!shown(json!({ "db_pwd": "/hunter2" })));
+    assert!(!shown(json!({ "name": "DB_PWD", "value": "/hunter2" })));
 }
 
 #[test]

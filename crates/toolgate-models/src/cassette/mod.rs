@@ -173,6 +173,13 @@ impl Cassette {
     }
 }
 
+/// Loads a cassette from memory and returns the number of its exchanges.
+#[cfg(feature = "http")]
+pub(crate) fn count_exchanges_in(bytes: &[u8]) -> Result<usize, CassetteError> {
+    let cassette = Cassette::parse_lines(Path::new("cassette"), bytes)?;
+    Ok(cassette.exchanges.len())
+}
+
 /// A cassette that is open for writing.
 pub(crate) struct CassetteWriter {
     file: File,

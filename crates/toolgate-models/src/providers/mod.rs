@@ -41,6 +41,17 @@ pub const PROVIDERS: [&str; 8] = [
     "compatible",
 ];
 
+/// The environment variables that hold keys of providers.
+pub const KEY_VARIABLES: [&str; 7] = [
+    "ANTHROPIC_API_KEY",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "COMPATIBLE_API_KEY",
+    "VLLM_API_KEY",
+    "LLAMA_CPP_API_KEY",
+];
+
 /// Opens a model by its name, with keys and addresses from the environment.
 ///
 /// | Provider | Speaks | Variables |

@@ -88,10 +88,13 @@ impl SseParser {
             }
         }
         self.line.extend_from_slice(bytes);
-        self.check_size()
+        self.check_size(&self.line)
     }
 
     fn parse_line(&mut self, line: &[u8], events: &mut Vec<SseEvent>) -> Result<(), SseError> {
+        // The whole line counts, as it does while it is not complete: the limit must not depend on
+        // how the bytes arrive.
+        self.check_size(line)?;
         // The standard ignores a byte order mark at the start of the stream only.
         let line = if mem::take(&mut self.at_start) {
             line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line)
@@ -121,7 +124,7 @@ impl SseParser {
             // are not resumed.
             _ => {}
         }
-        self.check_size()
+        Ok(())
     }
 
     fn end_event(&mut self, events: &mut Vec<SseEvent>) -> Result<(), SseError> {
@@ -138,14 +141,27 @@ impl SseParser {
         Ok(())
     }
 
-    fn check_size(&self) -> Result<(), SseError> {
+    fn check_size(&self, line: &[u8]) -> Result<(), SseError> {
         // Without a limit, a server could fill the memory with one endless event.
-        if self.line.len() + self.name.len() + self.data.len() > self.limit {
+        if line.len() + self.name.len() + self.data.len() > self.limit {
             Err(SseError::TooLarge { limit: self.limit })
         } else {
             Ok(())
         }
     }
+}
+
+/// Parses a stream that arrives in these pieces.
+pub(crate) fn parse_pieces<'a>(
+    limit: usize,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Result<Vec<SseEvent>, SseError> {
+    let mut parser = SseParser::new(limit);
+    let mut events = Vec::new();
+    for piece in pieces {
+        parser.feed_bytes(piece, &mut events)?;
+    }
+    Ok(events)
 }
 
 #[cfg(test)]
@@ -154,12 +170,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parse<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Result<Vec<SseEvent>, SseError> {
-        let mut parser = SseParser::new(1024);
-        let mut events = Vec::new();
-        for piece in pieces {
-            parser.feed_bytes(piece, &mut events)?;
-        }
-        Ok(events)
+        parse_pieces(1024, pieces)
     }
 
     fn event(name: &str, data: &str) -> SseEvent {
@@ -270,5 +281,34 @@ mod tests {
             prop_assert_eq!(&parse(cuts.windows(2).map(|cut| &text.as_bytes()[cut[0]..cut[1]])), &whole);
             prop_assert_eq!(&parse(text.as_bytes().chunks(1)), &whole, "byte by byte");
         }
+    }
+
+    #[test]
+    fn the_limit_does_not_depend_on_how_the_bytes_arrive() {
+        let long = "x".repeat(2000);
+        for stream in [
+            format!(": {long}\n\ndata: a\n\n"),
+            format!("data: {long}\n\n"),
+            format!("id: {long}\n"),
+            format!("event: {long}\ndata: a\n\n"),
+            format!("data: a\n{long}"),
+            format!("data: {}\n\n", &long[..1018]),
+            format!("data: {}\n\n", &long[..1019]),
+        ] {
+            let whole = parse([stream.as_bytes()]);
+            assert_eq!(
+                whole,
+                parse(stream.as_bytes().chunks(1)),
+                "{}",
+                stream.len()
+            );
+            assert_eq!(
+                whole,
+                parse(stream.as_bytes().chunks(700)),
+                "{}",
+                stream.len()
+            );
+        }
+        assert!(parse([format!(": {long}\n").as_bytes()]).is_err());
     }
 }

@@ -95,11 +95,7 @@ impl Agent {
         let annotations = Annotations::default().with_side_effect(SideEffect::None);
         let spec = ToolSpec::new(self.name.clone(), self.description.clone(), schema)
             .with_annotations(annotations);
-        // The same registry may serve several sessions.
-        match registry.get(self.name.as_str()) {
-            Some(known) if known.spec == spec => Ok(()),
-            _ => registry.register_host(spec).map(drop),
-        }
+        registry.register_host(spec).map(drop)
     }
 
     /// Works on a call of a run, continuing where it was left.

@@ -1,15 +1,16 @@
 //! Approvals in messages, for hosts that store nothing between two requests.
 //!
 //! A suspended turn becomes messages with `tool-approval-request` parts; the host shows them,
-//! appends `tool-approval-response` parts and sends everything back. Each part carries the token
+//! appends `tool-approval-response` parts and sends everything back. What the host shows to the
+//! approver is `rendered`; the other fields are redacted copies for programs. Each part carries the token
 //! that was issued with the approval request: a response without it is rejected. Messages are JSON
 //! as the host has them; parts of other kinds are not touched.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    AdmittedDecision, ApprovalChange, ApprovalFilter, ApprovalId, Arguments, CallId, Decision,
-    Principal, RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict,
+    AdmittedDecision, ApprovalChange, ApprovalId, ApproverIdentity, Arguments, CallId,
+    ChangedRequest, Decision, RejectCode, StoreError, Suspension, Timestamp, ToolName, Verdict,
     unverified_approval_id,
 };
 
@@ -30,14 +31,16 @@ pub struct ToolApprovalRequest {
     pub tool_call_id: String,
     /// The tool's name.
     pub tool_name: ToolName,
-    /// The arguments, as far as they may be shown.
+    /// What the approver has to be shown, line by line and in full: the call exactly as it will run,
+    /// the reasons, the change. Every character is visible
+    /// ([`ShownRequest`](toolgate_core::ShownRequest)).
+    #[serde(default)]
+    pub rendered: Vec<String>,
+    /// The redacted arguments, as in events.
     pub input: Arguments,
-    /// The reason for the approval request.
+    /// The redacted reason for the approval request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Additional data to show, such as a diff.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shown: Option<Value>,
     /// The time at which the request expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
@@ -65,6 +68,9 @@ pub struct ToolApprovalResponse {
     /// The arguments to run with instead, if it is approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited_arguments: Option<Arguments>,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 /// The type tag of a request part.
@@ -98,6 +104,9 @@ pub enum MessageError {
     /// Messages carry tokens, and without keys there are none.
     #[error("approvals cannot travel in messages without a keyring")]
     NoKeyring,
+    /// The stored request was changed, so it is neither shown nor sent.
+    #[error(transparent)]
+    Changed(#[from] ChangedRequest),
     /// The store could not answer.
     #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
@@ -130,6 +139,7 @@ impl ToolApprovalRequest {
             reason: reason.map(str::to_owned),
             approval_token: self.approval_token.clone(),
             edited_arguments: None,
+            unseen: false,
         }
     }
 }
@@ -141,7 +151,10 @@ impl ToolApprovalResponse {
     }
 
     /// Returns the decision and the approval request it is about.
-    fn into_decision(self, by: &Principal) -> Result<(DecisionTarget, Decision), RejectCode> {
+    fn into_decision(
+        self,
+        by: &ApproverIdentity,
+    ) -> Result<(DecisionTarget, Decision), RejectCode> {
         // A response whose token belongs to another approval must not decide on either of them.
         if unverified_approval_id(&self.approval_token).is_some_and(|id| id != self.approval_id) {
             return Err(RejectCode::TokenMismatch);
@@ -159,6 +172,7 @@ impl ToolApprovalResponse {
             Decision {
                 verdict,
                 by: by.clone(),
+                unseen: self.unseen,
             },
         ))
     }
@@ -200,7 +214,8 @@ impl<'a> From<&'a RunReport> for SuspendedCalls<'a> {
 ///
 /// # Errors
 ///
-/// Fails without a keyring, because messages carry tokens, or if the store failed.
+/// Fails without a keyring, because messages carry tokens, if a stored request was changed, or if the
+/// store failed.
 pub async fn suspended_messages(
     desk: &ApprovalService,
     report: impl Into<SuspendedCalls<'_>>,
@@ -223,25 +238,37 @@ async fn request_part(
     call: CallId,
     call_id: &str,
 ) -> Result<ToolApprovalRequest, MessageError> {
-    let rows = desk.list_approvals(ApprovalFilter::for_call(call)).await?;
-    let row = rows.first().ok_or(MessageError::NoKeyring)?;
-    let approval_token = desk
-        .request_token(row)
-        .await?
-        .ok_or(MessageError::NoKeyring)?;
-    let request = &row.request;
+    let found = desk.find_approval(ApprovalId::for_call(call)).await;
+    let details = found.map_err(read_error)?.ok_or(MessageError::NoKeyring)?;
+    let token = desk.request_token(&details.row).await;
+    let approval_token = token.map_err(read_error)?.ok_or(MessageError::NoKeyring)?;
+    // It has a token, so it is in the store.
+    let stored = details.request.ok_or(MessageError::NoKeyring)?;
+    let request = &details.row.request;
     Ok(ToolApprovalRequest {
         kind: ApprovalRequestTag::Request,
         approval_id: request.approval_id,
         approval_token,
         tool_call_id: call_id.to_owned(),
         tool_name: request.tool.clone(),
+        rendered: desk.show_request(&stored).lines().collect(),
         input: request.arguments.clone(),
         reason: request.reason.clone(),
-        shown: request.shown.clone(),
         expires_at: request.expires_at,
         changed: request.changed.clone(),
     })
+}
+
+/// Returns why a request could not be read.
+fn read_error(error: DeliverError) -> MessageError {
+    match error {
+        DeliverError::Changed(changed) => MessageError::Changed(changed),
+        DeliverError::Store(error) => MessageError::Store(error),
+        // Reading rejects no input and needs no approver.
+        DeliverError::Rejected(_) | DeliverError::NoApprover | DeliverError::NoKeys => {
+            MessageError::NoKeyring
+        }
+    }
 }
 
 fn result_message(result: &CallResult) -> Option<Value> {
@@ -292,11 +319,11 @@ pub fn approval_responses(
 }
 
 /// Applies every response in these messages, each by itself; `by` is the approver according to the
-/// host.
+/// host. The messages come from a client, so nothing in them says who decides.
 pub async fn apply_approval_responses(
     desk: &ApprovalService,
     messages: &[Value],
-    by: impl Into<Principal>,
+    by: impl Into<ApproverIdentity>,
 ) -> Vec<Result<AdmittedDecision, DeliverError>> {
     let by = by.into();
     let mut answers = Vec::new();

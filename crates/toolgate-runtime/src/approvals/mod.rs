@@ -14,9 +14,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use toolgate_core::{
     AdmittedDecision, ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRequestRef, ApprovalRow,
-    ApprovalState, AskClaims, CallId, Clock, Decision, InputKind, Keyring, MailboxItem, RecordKey,
-    RejectCode, SessionId, Status, StoreError, StoreHandle, StoreRecord, TokenError, TurnId,
-    Verdict, Vote, unverified_approval_id,
+    ApprovalState, AskClaims, CallId, ChangedRequest, Clock, Decision, InputKind, Keyring,
+    MailboxItem, RecordKey, Redactor, RejectCode, SessionId, ShownRequest, Status, StoreError,
+    StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote, unverified_approval_id,
 };
 
 use crate::{SystemClock, approvals::voting::AdmittedAnswer, turn::duplicates::SettledCache};
@@ -45,6 +45,7 @@ pub struct ApprovalService {
     store: StoreHandle,
     keyring: Option<Keyring>,
     clock: Arc<dyn Clock>,
+    redactor: Option<Arc<dyn Redactor>>,
     /// Calls that a dispatcher has just settled.
     recent: Option<Arc<SettledCache>>,
 }
@@ -62,6 +63,9 @@ pub enum DeliverError {
     /// Only a signed answer counts, and this service has no keys to sign it with.
     #[error("only a signed decision counts, and there are no keys to sign it with")]
     NoKeys,
+    /// The stored request was changed, so it is neither shown nor decided.
+    #[error(transparent)]
+    Changed(#[from] ChangedRequest),
     /// The store could not answer.
     #[error("the store could not answer: {0}")]
     Store(#[from] StoreError),
@@ -72,7 +76,7 @@ impl DeliverError {
     pub fn code(&self) -> Option<RejectCode> {
         match self {
             Self::Rejected(code) => Some(*code),
-            Self::NoApprover | Self::NoKeys | Self::Store(_) => None,
+            Self::NoApprover | Self::NoKeys | Self::Changed(_) | Self::Store(_) => None,
         }
     }
 }
@@ -89,8 +93,10 @@ pub enum DecisionTarget {
 /// An approval with what has been decided so far.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalDetails {
-    /// The approval request and its state.
+    /// The approval request, redacted, and its state.
     pub row: ApprovalRow,
+    /// The approval request as it was stored, if it still is.
+    pub request: Option<Arc<ApprovalRequest>>,
     /// The approvers so far, if several are required.
     pub votes: Vec<Vote>,
 }
@@ -108,6 +114,7 @@ impl ApprovalService {
             store,
             keyring: None,
             clock: Arc::new(SystemClock::new()),
+            redactor: None,
             recent: None,
         }
     }
@@ -117,12 +124,14 @@ impl ApprovalService {
         store: StoreHandle,
         keyring: Option<Keyring>,
         clock: Arc<dyn Clock>,
+        redactor: Option<Arc<dyn Redactor>>,
         recent: Arc<SettledCache>,
     ) -> Self {
         Self {
             store,
             keyring,
             clock,
+            redactor,
             recent: Some(recent),
         }
     }
@@ -131,6 +140,14 @@ impl ApprovalService {
     pub fn keyring(self, keyring: Keyring) -> Self {
         Self {
             keyring: Some(keyring),
+            ..self
+        }
+    }
+
+    /// Sets the redactor, whose secret values are masked in what approvers see.
+    pub fn redactor(self, redactor: impl Redactor) -> Self {
+        Self {
+            redactor: Some(Arc::new(redactor)),
             ..self
         }
     }
@@ -159,22 +176,33 @@ impl ApprovalService {
     ///
     /// # Errors
     ///
-    /// Fails if the store failed.
+    /// Fails if the stored request was changed, or if the store failed.
     pub async fn find_approval(
         &self,
         id: ApprovalId,
-    ) -> Result<Option<ApprovalDetails>, StoreError> {
+    ) -> Result<Option<ApprovalDetails>, DeliverError> {
         let Some(row) = self.find_row(id.call_id()).await? else {
             return Ok(None);
         };
         // Votes are bound to the original request, not to the redacted one that lists show.
-        let votes = match self.load_request(&row).await? {
+        let request = self.load_request(&row).await?;
+        let votes = match &request {
             Some(question) => {
-                voting::load_votes(&self.store, &question, self.keyring.as_ref()).await?
+                voting::load_votes(&self.store, question, self.keyring.as_ref()).await?
             }
             None => Vec::new(),
         };
-        Ok(Some(ApprovalDetails { row, votes }))
+        Ok(Some(ApprovalDetails {
+            row,
+            request,
+            votes,
+        }))
+    }
+
+    /// Returns a request as its approver sees it: complete, with every character visible, and with
+    /// the secret values masked that the redactor of this service knows.
+    pub fn show_request(&self, request: &ApprovalRequest) -> ShownRequest {
+        request.show(self.redactor.as_deref())
     }
 
     /// Returns the token that is issued with an approval request: proof that exactly this was
@@ -182,8 +210,8 @@ impl ApprovalService {
     ///
     /// # Errors
     ///
-    /// Fails if the store failed.
-    pub async fn request_token(&self, row: &ApprovalRow) -> Result<Option<String>, StoreError> {
+    /// Fails if the stored request was changed, or if the store failed.
+    pub async fn request_token(&self, row: &ApprovalRow) -> Result<Option<String>, DeliverError> {
         let Some(keyring) = &self.keyring else {
             return Ok(None);
         };
@@ -199,7 +227,8 @@ impl ApprovalService {
     /// # Errors
     ///
     /// Fails if the decision was rejected (the code is the reason), if it names no approver, if it
-    /// has to be signed and there are no keys, or if the store failed.
+    /// has to be signed and there are no keys, if the stored request was changed, or if the store
+    /// failed.
     ///
     /// # Cancel safety
     ///
@@ -247,15 +276,19 @@ impl ApprovalService {
     /// the three decisions is rejected and recorded, and so is `approve` with arguments: it does
     /// not say which arguments are meant to run.
     ///
+    /// The object comes from a client, so `by` is a claimed name, whatever else the object says. A
+    /// host that has authenticated the client calls [`ApprovalService::decide`] with that identity.
+    ///
     /// # Errors
     ///
     /// Fails as [`ApprovalService::decide`] does, and if the object is not a decision.
     pub async fn decide_raw(&self, json: &Value) -> Result<AdmittedDecision, DeliverError> {
         let on = DecisionTarget::from_json(json);
         match (on, serde_json::from_value::<Decision>(json.clone())) {
-            (Some(on), Ok(decision))
+            (Some(on), Ok(mut decision))
                 if decision.verdict != Verdict::Approve || json.get("arguments").is_none() =>
             {
+                decision.by = decision.by.name.into();
                 self.decide(on, decision).await
             }
             (Some(on), Ok(_) | Err(_)) => Err(self
@@ -431,22 +464,26 @@ impl ApprovalService {
     }
 
     async fn find_row(&self, call: CallId) -> Result<Option<ApprovalRow>, StoreError> {
-        Ok(self
-            .store
-            .approvals(ApprovalFilter::for_call(call))
-            .await?
-            .pop())
+        let mut rows = self.store.approvals(ApprovalFilter::for_call(call)).await?;
+        // A row that was changed by hand may hold the request of another call.
+        rows.retain(|row| row.request.approval_id.call_id() == call);
+        Ok(rows.pop())
     }
 
-    /// Loads the approval request as it was made, not as lists show it.
+    /// Loads the approval request as it was made, not as lists show it. Fails if either was changed
+    /// in the store: what is shown and signed is what was asked.
     async fn load_request(
         &self,
         row: &ApprovalRow,
-    ) -> Result<Option<Arc<ApprovalRequest>>, StoreError> {
+    ) -> Result<Option<Arc<ApprovalRequest>>, DeliverError> {
         let call = row.request.approval_id.call_id();
-        self.store
-            .load_approval_request(call, row.request.generation)
-            .await
+        let generation = row.request.generation;
+        let stored = self.store.load_approval_request(call, generation).await?;
+        if let Some(request) = &stored {
+            request.check_seal(self.keyring.as_ref())?;
+            request.check_listed(&row.request)?;
+        }
+        Ok(stored)
     }
 
     /// Returns the status a call settled with, if it did.

@@ -21,7 +21,7 @@ use toolgate_core::{
     Clock, Delta, Event, SessionId, StoreError, StoreHandle, TurnInfo, run_contained_sync,
 };
 
-use crate::SystemClock;
+use crate::{SystemClock, schedule::switch_point};
 
 /// Publishes events to any number of subscribers, in order.
 ///
@@ -79,6 +79,7 @@ impl Bus {
 
     /// Sends an event to all current subscribers.
     pub(crate) fn publish(&self, event: Arc<Event>) {
+        switch_point();
         if let Some(sender) = self.0.sender.get() {
             // An error means that there are no subscribers, which is fine.
             let _ = sender.send(BusItem::Event(event));
@@ -95,6 +96,7 @@ impl Bus {
 
     /// Subscribes to everything published from now on.
     pub fn subscribe(&self) -> BusSubscription {
+        switch_point();
         let sender = self
             .0
             .sender

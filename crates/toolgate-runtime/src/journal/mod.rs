@@ -14,7 +14,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll},
@@ -29,7 +29,11 @@ use toolgate_core::{
     run_contained, run_contained_sync,
 };
 
-use crate::{Bus, lease::SessionLease};
+use crate::{
+    Bus,
+    lease::SessionLease,
+    schedule::{self, TaskSpawner},
+};
 
 /// The log of one session. Clones share it.
 #[derive(Clone)]
@@ -41,7 +45,7 @@ struct JournalWriter {
     driving: SessionLease,
     bus: Bus,
     clock: Arc<dyn Clock>,
-    runtime: tokio::runtime::Handle,
+    tasks: TaskSpawner,
     state: Mutex<JournalState>,
 }
 
@@ -182,7 +186,7 @@ impl Journal {
             driving,
             bus,
             clock,
-            runtime: tokio::runtime::Handle::current(),
+            tasks: TaskSpawner::current(),
             state: Mutex::new(state),
         }))
     }
@@ -339,10 +343,8 @@ impl PendingEvent {
 }
 
 impl JournalWriter {
-    // A poisoned lock is used anyway: every method leaves the state consistent before it releases
-    // the lock.
     fn lock_state(&self) -> MutexGuard<'_, JournalState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        schedule::lock(&self.state)
     }
 
     /// Writes batches until nothing is left. Only one caller at a time is here: the one that set
@@ -359,7 +361,7 @@ impl JournalWriter {
                         inner: self.clone(),
                         done: false,
                     };
-                    self.runtime.spawn(finish.finish_write(write, batch));
+                    self.tasks.spawn(finish.finish_write(write, batch));
                     return;
                 }
             }
@@ -447,37 +449,50 @@ impl JournalState {
         !(events.is_empty() && records.is_empty() && entries.is_empty())
     }
 
-    /// Puts a batch back in front of what waits, with the contested record `key` and its event
+    /// Puts a batch back in front of what waits, with the last contested record `key` and its event
     /// replaced.
+    ///
+    /// Only the last one: the key may be twice in the batch and not in the store. If it is in the
+    /// store, the next attempt replaces the one before.
     fn requeue_without(
         &mut self,
         key: &RecordKey,
         mut batch: WriteBatch,
-        contested: Vec<ContestedRecord>,
+        mut contested: Vec<ContestedRecord>,
         now: Timestamp,
     ) -> Result<(), InvalidEvent> {
+        if let Some(at) = batch.records.iter().rposition(|(other, _)| other == key) {
+            batch.records.remove(at);
+        }
+        let loser = contested.iter().rposition(|record| record.key == *key);
+        let loser = loser.map(|at| contested.remove(at));
         let later = std::mem::take(&mut self.waiting);
-        batch.records.retain(|(other, _)| other != key);
         batch.events.extend(later.events);
         batch.records.extend(later.records);
         batch.entries.extend(later.entries);
         batch.taken_posts = later.taken_posts.or(batch.taken_posts);
         self.waiting = batch;
-        for contested in contested {
-            if contested.key != *key {
-                self.contested.push(contested);
-                continue;
-            }
-            contested.lost.store(true, Ordering::SeqCst);
-            let number = contested.event.unwrap_or(self.sequence + 1);
-            let event = Arc::new(contested.instead.into_event(number, now)?);
-            let events = &mut self.waiting.events;
-            match events.iter_mut().find(|event| event.sequence() == number) {
-                Some(replaced) => *replaced = event,
-                None => {
-                    events.push(event);
-                    self.sequence = number;
-                }
+        // In the order of the records.
+        contested.append(&mut self.contested);
+        self.contested = contested;
+        loser.map_or(Ok(()), |loser| self.write_instead(loser, now))
+    }
+
+    /// Replaces the event of a contested record that lost.
+    fn write_instead(
+        &mut self,
+        loser: ContestedRecord,
+        now: Timestamp,
+    ) -> Result<(), InvalidEvent> {
+        loser.lost.store(true, Ordering::SeqCst);
+        let number = loser.event.unwrap_or(self.sequence + 1);
+        let event = Arc::new(loser.instead.into_event(number, now)?);
+        let events = &mut self.waiting.events;
+        match events.iter_mut().find(|event| event.sequence() == number) {
+            Some(replaced) => *replaced = event,
+            None => {
+                events.push(event);
+                self.sequence = number;
             }
         }
         Ok(())
@@ -582,3 +597,6 @@ impl Future for WriteAck {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

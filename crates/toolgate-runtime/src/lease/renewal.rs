@@ -1,4 +1,4 @@
-//! Renews the lease of a session while a turn is driven, and processes its mailbox.
+//! Renews the lease of a session while a run or a turn is driven, and processes its mailbox.
 
 use std::{
     convert::Infallible,
@@ -17,7 +17,7 @@ use crate::{
 /// Pause after the store has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
-/// Runs for as long as there is a dispatcher, without keeping it alive. Between turns it sleeps:
+/// Runs for as long as there is a dispatcher, without keeping it alive. Between runs it sleeps:
 /// the lease may expire then, and nothing is lost.
 pub(crate) async fn run_renewal(
     shared: Weak<DispatcherShared>,
@@ -32,10 +32,10 @@ pub(crate) async fn run_renewal(
 async fn renew_while_driven(shared: Weak<DispatcherShared>) {
     loop {
         let Some(now) = shared.upgrade() else { return };
-        if now.driven_turns().is_empty() {
+        if !now.is_driving() {
             // Dropped before waiting, so that the last dispatcher can be dropped.
             drop(now);
-            wait_for_turn(&shared).await;
+            wait_for_work(&shared).await;
             continue;
         }
         let journal = now.journal.clone();
@@ -50,11 +50,8 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
             () = driving.wait_until_due() => true,
             () = posted => false,
         };
-        // The last turn may have ended while this waited; its lease need not be renewed.
-        if shared
-            .upgrade()
-            .is_none_or(|now| now.driven_turns().is_empty())
-        {
+        // The run may have ended while this waited; its lease need not be renewed.
+        if shared.upgrade().is_none_or(|now| !now.is_driving()) {
             continue;
         }
         let kept = if renew { journal.renew().await } else { Ok(()) };
@@ -93,10 +90,10 @@ async fn process_mailbox(
     }
 }
 
-/// Waits for a turn to drive.
-async fn wait_for_turn(shared: &Weak<DispatcherShared>) {
+/// Waits for a run or a turn to drive.
+async fn wait_for_work(shared: &Weak<DispatcherShared>) {
     while let Some(now) = shared.upgrade() {
-        if !now.driven_turns().is_empty() {
+        if now.is_driving() {
             return;
         }
         let opened = now.wait_for_open();

@@ -419,6 +419,19 @@ impl<Wiring> SessionBuilder<Wiring> {
         self
     }
 
+    /// Registers the agents as tools of this session only: other sessions share the registry.
+    fn register_agents(&self) -> Result<Registry, RegisterError> {
+        let tools = Registry::default();
+        for agent in &self.agents {
+            // The name would hide a tool that policies and people know.
+            if self.registry.get(agent.name.as_str()).is_some() {
+                return Err(RegisterError::Taken(agent.name.clone()));
+            }
+            agent.register_tool(&tools)?;
+        }
+        Ok(tools)
+    }
+
     /// Loads the session from the store, or creates a new one.
     ///
     /// # Errors
@@ -426,13 +439,14 @@ impl<Wiring> SessionBuilder<Wiring> {
     /// Fails if the layers do not fit together, if an agent cannot be registered, if a label is not
     /// valid, if another process holds the lease, or if the store failed.
     pub async fn build(mut self) -> Result<Session, SessionBuildError> {
-        for agent in &self.agents {
-            agent.register_tool(&self.registry)?;
-        }
-        let stack = match self.stack {
+        let agent_tools = self.register_agents()?;
+        let mut stack = match self.stack {
             Some(stack) => stack,
             None => Stack::over(self.registry.clone()).build()?,
         };
+        if !self.agents.is_empty() {
+            stack = stack.extend_with_tools(agent_tools.clone()).build()?;
+        }
         let builder = self
             .configure
             .into_iter()
@@ -460,6 +474,7 @@ impl<Wiring> SessionBuilder<Wiring> {
             dispatcher,
             model: self.model,
             registry: self.registry,
+            agent_tools,
             allowed: self.allowed,
             ask: self.ask,
             limits: self.limits,

@@ -73,6 +73,12 @@ impl RunHandle {
         wait_for_end(&mut self.ended.clone()).await
     }
 
+    /// Tells the run to stop, also if it has not begun yet. It ends as `cancelled`; finished results
+    /// are kept.
+    pub fn interrupt(&self) {
+        self.cancel.cancel();
+    }
+
     /// Stops the run and returns its report. Calls that have started are stopped in order and
     /// settled; finished results are kept.
     ///
@@ -80,7 +86,7 @@ impl RunHandle {
     ///
     /// Fails as [`Session::run`] does.
     pub async fn stop(&self) -> Result<RunReport, Arc<SessionError>> {
-        self.cancel.cancel();
+        self.interrupt();
         self.report().await
     }
 

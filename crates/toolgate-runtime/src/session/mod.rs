@@ -75,6 +75,8 @@ pub(crate) struct SessionShared {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) model: Arc<dyn Model>,
     pub(crate) registry: Registry,
+    /// The agents of this session, as tools.
+    pub(crate) agent_tools: Registry,
     pub(crate) allowed: Option<Vec<String>>,
     pub(crate) ask: RequestSettings,
     pub(crate) limits: RunLimits,

@@ -3,9 +3,9 @@
 use std::{fmt, sync::Arc};
 
 use toolgate_core::{
-    ApprovalRequest, BudgetError, CallId, Cost, FinishReason, InvalidLabel, Json, LayerName,
-    Message, ModelError, ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId, StackError,
-    StoreError, Suspension, ToolName, TurnId, Usage, ViewError, serialized_word,
+    ApprovalRequest, BudgetError, CallId, ChangedRequest, Cost, FinishReason, InvalidLabel, Json,
+    LayerName, Message, ModelError, ModelErrorKind, RejectCode, RunEnd, SchemaProblem, SessionId,
+    StackError, StoreError, Suspension, ToolName, TurnId, Usage, ViewError, serialized_word,
 };
 
 use crate::{CallResult, DeliverError, DispatchError, JournalError, StrategyError, TurnReport};
@@ -240,6 +240,9 @@ pub enum SessionError {
     /// A result or decision was rejected.
     #[error("a result or decision was rejected: {0}")]
     Rejected(#[source] RejectCode),
+    /// The stored approval request was changed, so it is not decided.
+    #[error(transparent)]
+    Changed(ChangedRequest),
     /// A host called a step out of order.
     #[error("{0}")]
     OutOfOrder(&'static str),
@@ -261,6 +264,7 @@ impl From<DeliverError> for SessionError {
             DeliverError::NoKeys => Self::OutOfOrder(
                 "only a signed decision counts, and there are no keys to sign it with",
             ),
+            DeliverError::Changed(changed) => Self::Changed(changed),
             DeliverError::Store(error) => error.into(),
         }
     }

@@ -1,9 +1,6 @@
 //! The tools and layers of one run: the session's, with what the run and its strategies add.
 
-use toolgate_core::{
-    AnyLayer, Call, Executor, IdempotencyKey, Outcome, ReconciledAttempt, Registry, Stack,
-    StackBuilder, StackError, View,
-};
+use toolgate_core::{AnyLayer, Stack, StackBuilder, StackError, View};
 
 use crate::{RunError, RunOptions, session::SessionShared};
 
@@ -29,16 +26,14 @@ impl RunTools {
             (None, true) => base.clone(),
             (tools, _) => {
                 let builder = match tools.clone() {
-                    Some(own) => base.extend_over(ShadowingRegistry {
-                        own,
-                        session: shared.registry.clone(),
-                    }),
+                    Some(own) => base.extend_with_tools(own),
                     None => base.extend(),
                 };
                 place_layers(builder, options.layers.clone()).map_err(RunError::Stack)?
             }
         };
-        let registries = std::iter::once(&shared.registry).chain(&options.tools);
+        let registries = [&shared.registry, &shared.agent_tools];
+        let registries = registries.into_iter().chain(&options.tools);
         let all = View::for_registries(registries, &stack).map_err(RunError::View)?;
         let view = all.clone();
         // Narrowed by the session and then by the run: a run can hide tools, never show more of
@@ -100,38 +95,4 @@ pub(crate) fn place_layers(
     more.into_iter()
         .fold(builder, StackBuilder::place_layer)
         .build()
-}
-
-/// The tools of a run in front of those of the session.
-pub(crate) struct ShadowingRegistry {
-    own: Registry,
-    session: Registry,
-}
-
-impl ShadowingRegistry {
-    fn registry_for(&self, call: &Call) -> &Registry {
-        if self.own.get(call.tool.as_str()).is_some() {
-            &self.own
-        } else {
-            &self.session
-        }
-    }
-}
-
-impl Executor for ShadowingRegistry {
-    async fn execute(&self, call: Call) -> Outcome {
-        self.registry_for(&call).execute(call).await
-    }
-
-    fn reject_early(&self, call: &Call) -> Option<Outcome> {
-        self.registry_for(call).reject_early(call)
-    }
-
-    fn runs_externally(&self, call: &Call) -> bool {
-        self.registry_for(call).runs_externally(call)
-    }
-
-    async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {
-        self.registry_for(call).reconcile(call, key).await
-    }
 }

@@ -1,7 +1,10 @@
 //! Builds a dispatcher: its parts, its limits, and the lease of its session.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -247,6 +250,7 @@ impl DispatcherBuilder {
             ending: Mutex::new(HashMap::new()),
             inputs: tokio::sync::Mutex::new(()),
             posts_seen: AtomicU64::new(0),
+            runs: AtomicUsize::new(0),
             keeper: Arc::default(),
             _kept: kept,
         });

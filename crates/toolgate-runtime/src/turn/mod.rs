@@ -16,7 +16,10 @@ mod scheduler;
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -96,10 +99,22 @@ pub(crate) struct DispatcherShared {
     pub(crate) inputs: tokio::sync::Mutex<()>,
     /// The number of the last mailbox message that was processed.
     pub(crate) posts_seen: AtomicU64,
-    /// Wakes the lease renewal task when there is a turn to drive.
+    /// The number of runs that are under way. Between the turns of a run the model thinks, which may
+    /// take longer than a lease lasts.
+    pub(crate) runs: AtomicUsize,
+    /// Wakes the lease renewal task when there is a run or a turn to drive.
     pub(crate) keeper: Arc<Notify>,
     /// Dropped together with this state, which ends the lease renewal task.
     _kept: oneshot::Sender<Infallible>,
+}
+
+/// Keeps the lease of a session renewed while a run is under way.
+pub(crate) struct DrivingGuard(Arc<DispatcherShared>);
+
+impl Drop for DrivingGuard {
+    fn drop(&mut self) {
+        self.0.runs.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// Policy for the other calls of a turn when one of them fails.
@@ -147,6 +162,7 @@ impl Dispatcher {
             shared.store.clone(),
             shared.keyring.clone(),
             shared.clock.clone(),
+            shared.redactor.clone(),
             shared.late.clone(),
         )
     }
@@ -397,7 +413,19 @@ impl DispatcherShared {
         self.lock_open_turns().get(&turn).and_then(Weak::upgrade)
     }
 
-    /// Completes when a turn is opened.
+    /// Returns true while the lease has to be renewed: a run is under way or a turn is open.
+    pub(crate) fn is_driving(&self) -> bool {
+        self.runs.load(Ordering::SeqCst) > 0 || !self.driven_turns().is_empty()
+    }
+
+    /// Keeps the lease renewed for a run, until the guard is dropped.
+    pub(crate) fn begin_driving(self: &Arc<Self>) -> DrivingGuard {
+        self.runs.fetch_add(1, Ordering::SeqCst);
+        self.keeper.notify_one();
+        DrivingGuard(self.clone())
+    }
+
+    /// Completes when a run begins or a turn is opened.
     pub(crate) fn wait_for_open(&self) -> impl Future<Output = ()> + Send + 'static {
         let keeper = self.keeper.clone();
         async move { keeper.notified().await }

@@ -2,10 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
 };
 
 use tokio::sync::Notify;
+
+use crate::schedule::{lock, switch_point};
 
 /// Urgency of an input: what ends an invocation comes first, then what starts one, then messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,12 +61,19 @@ impl<T> InputQueue<T> {
     /// Adds several items, in order.
     pub fn extend(&self, urgency: Urgency, items: impl IntoIterator<Item = T>) {
         self.lock_lanes().queues[urgency as usize].extend(items);
+        switch_point();
         self.arrived.notify_one();
     }
 
     /// Removes and returns the next item, if there is one.
     pub fn take(&self) -> Option<T> {
-        self.lock_lanes().take_next()
+        let mut lanes = self.lock_lanes();
+        let item = lanes.take_next();
+        // One wake-up may stand for several items: the rest are for another consumer.
+        if item.is_some() && !lanes.is_empty() {
+            self.arrived.notify_one();
+        }
+        item
     }
 
     /// Waits for the next item, removes it and returns it.
@@ -77,6 +86,7 @@ impl<T> InputQueue<T> {
             if let Some(item) = self.take() {
                 return item;
             }
+            switch_point();
             // `notify_one` stores a permit, so an item that arrives in between is not missed.
             self.arrived.notified().await;
         }
@@ -90,11 +100,15 @@ impl<T> InputQueue<T> {
     }
 
     fn lock_lanes(&self) -> MutexGuard<'_, QueueLanes<T>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lanes)
     }
 }
 
 impl<T> QueueLanes<T> {
+    fn is_empty(&self) -> bool {
+        self.queues.iter().all(VecDeque::is_empty)
+    }
+
     fn take_next(&mut self) -> Option<T> {
         let waiting = |lane: &usize| !self.queues[*lane].is_empty();
         let overdue = (0..3)
@@ -120,57 +134,4 @@ impl<T> Default for InputQueue<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_come_before_requests_before_messages() {
-        let inbox = InputQueue::new();
-        inbox.push(Urgency::Message, "hi");
-        inbox.push(Urgency::Request, "start");
-        inbox.push(Urgency::Settlement, "result");
-        inbox.push(Urgency::Settlement, "decision");
-        let order: Vec<_> = std::iter::from_fn(|| inbox.take()).collect();
-        assert_eq!(order, ["result", "decision", "start", "hi"]);
-    }
-
-    #[test]
-    fn a_flood_of_results_starves_neither_requests_nor_messages() {
-        let inbox = InputQueue::new();
-        inbox.push(Urgency::Request, 1);
-        inbox.push(Urgency::Message, 2);
-        let mut served = Vec::new();
-        for _ in 0..1_000 {
-            inbox.push(Urgency::Settlement, 0);
-            inbox.push(Urgency::Settlement, 0);
-            served.extend(inbox.take());
-        }
-        let place = |wanted| {
-            served
-                .iter()
-                .position(|item| *item == wanted)
-                .expect("was served")
-        };
-        let bound = 2 * (InputQueue::<i32>::FAIR_AFTER as usize + 1);
-        assert!(
-            place(1) <= bound && place(2) <= bound,
-            "{} {}",
-            place(1),
-            place(2)
-        );
-        assert!(served.iter().filter(|item| **item == 0).count() >= 990);
-    }
-
-    #[tokio::test]
-    async fn items_that_arrive_without_a_waiter_are_not_missed() {
-        let inbox = std::sync::Arc::new(InputQueue::new());
-        let waiter = tokio::spawn({
-            let inbox = inbox.clone();
-            async move { [inbox.next().await, inbox.next().await] }
-        });
-        inbox.push(Urgency::Message, 'a');
-        tokio::task::yield_now().await;
-        inbox.push(Urgency::Message, 'b');
-        assert_eq!(waiter.await.expect("no panic"), ['a', 'b']);
-    }
-}
+mod tests;

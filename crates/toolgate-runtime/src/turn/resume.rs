@@ -165,7 +165,18 @@ impl Dispatcher {
             };
             let state = &mut *active.lock_state();
             state.work[at].outside = outside;
-            state.work[at].pending = question.map(Arc::unwrap_or_clone).map(Box::new);
+            // No approver is asked about a request that was changed in the store. Without an answer
+            // the call descends again and ends, so that the model can make it anew.
+            let keyring = self.0.keyring.as_ref();
+            if question
+                .as_ref()
+                .is_some_and(|request| request.check_seal(keyring).is_err())
+                && answers.len() < generation as usize
+            {
+                state.turn.mark_answered(call, RejectCode::Expired);
+            } else {
+                state.work[at].pending = question.map(Arc::unwrap_or_clone).map(Box::new);
+            }
             // An answer was stored but not applied: its process was lost first, or the turn had no
             // driver.
             if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {

@@ -379,6 +379,7 @@ async fn a_denial_is_final_is_read_by_the_model_and_a_late_result_does_not_chang
     let expected = ToolEvent::ToolDenied {
         status: Status::Denied,
         approver: Some("ann".into()),
+        established: Default::default(),
         reason: Some("too risky".into()),
         error: Some("Tool execution denied: too risky".into()),
     };

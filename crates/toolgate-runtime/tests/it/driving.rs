@@ -6,17 +6,17 @@ use std::{
 };
 
 use crate::common::{
-    Probe, event_names, registry, request, stack, statuses, texts, transcript, view,
+    Probe, event_names, registry, request, sessions::Odd, stack, statuses, texts, transcript, view,
 };
 use toolgate_core::{
     ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId,
     CatalogueStore, Decision, InputKind, Layer, LedgerDraft, LedgerName, LedgerStore, MailboxItem,
-    MailboxStore, MemoryStore, Next, Outcome, RecordKey, RejectCode, SealedEntry, SessionFilter,
-    SessionId, Stack, Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
+    MailboxStore, MemoryStore, Next, Outcome, RecordKey, Registry, RejectCode, RunEnd, SealedEntry,
+    SessionFilter, SessionId, Stack, Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
 };
 use toolgate_runtime::{
-    CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, TurnEnd, TurnReport,
-    TurnRequest,
+    CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, Session, TurnEnd,
+    TurnReport, TurnRequest,
 };
 use toolgate_testkit::{FaultyStore, StoreFault, TestClock};
 
@@ -170,6 +170,53 @@ async fn an_expired_lease_can_be_taken_and_its_holder_is_fenced() {
     transcript(&second).await;
 }
 
+/// Lets more than a whole lease pass, and expects that it is renewed each time a third has passed.
+async fn expect_renewals(store: &MemoryStore, clock: &TestClock) {
+    let held_until = async || {
+        let row = store
+            .sessions(SessionFilter::default())
+            .await
+            .expect("reads")
+            .remove(0);
+        row.held.expect("held").1
+    };
+    for _ in 0..4 {
+        wait_until(|| clock.sleeper_count() > 0).await;
+        let before = held_until().await;
+        clock.advance(SPAN / 3);
+        while held_until().await == before {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_driver_keeps_its_lease_while_the_model_thinks() {
+    let store = MemoryStore::new();
+    let clock = TestClock::new();
+    let model = Odd::new(|_| Box::pin(futures::stream::pending()));
+    let driven = {
+        let store = store.clone();
+        let clock = clock.clone();
+        Session::ungated(model, Registry::new())
+            .dispatcher(|builder| builder.store(store).clock(clock).lease(SPAN))
+    };
+    let session = driven.build().await.expect("builds");
+    let run = session.start("Think.");
+    expect_renewals(&store, &clock).await;
+    let another = Dispatcher::builder(stack(&Registry::new()))
+        .store(store.clone())
+        .clock(clock.clone())
+        .session(session.id());
+    let refused = another.build().await;
+    assert!(
+        matches!(refused, Err(DispatchError::Held { .. })),
+        "it was renewed all along"
+    );
+    let report = run.stop().await.expect("ends");
+    assert_eq!(report.end, RunEnd::Cancelled);
+}
+
 #[tokio::test]
 async fn a_waiting_driver_renews_its_lease_and_notices_when_it_is_lost() {
     let probe = Probe::default();
@@ -192,22 +239,7 @@ async fn a_waiting_driver_renews_its_lease_and_notices_when_it_is_lost() {
         .await
         .expect("opens");
     let waiting = tokio::spawn(turn.run_to_end());
-    let held_until = async || {
-        let row = store
-            .sessions(SessionFilter::default())
-            .await
-            .expect("reads")
-            .remove(0);
-        row.held.expect("held").1
-    };
-    for _ in 0..4 {
-        wait_until(|| clock.sleeper_count() > 0).await;
-        let before = held_until().await;
-        clock.advance(SPAN / 3);
-        while held_until().await == before {
-            tokio::task::yield_now().await;
-        }
-    }
+    expect_renewals(&store, &clock).await;
     assert!(
         matches!(again().build().await, Err(DispatchError::Held { .. })),
         "it was renewed all along"
@@ -845,4 +877,24 @@ async fn the_sealed_entry_is_that_of_the_pass_that_settled_the_call() {
         .map(|entry| entry.body.to_string())
         .collect();
     assert_eq!(bodies, [r#"{"status":"outcome_unknown"}"#]);
+}
+
+#[tokio::test]
+async fn a_run_that_is_stopped_before_it_begins_asks_no_model() {
+    let asked = Arc::new(Mutex::new(0));
+    let model = {
+        let asked = asked.clone();
+        Odd::new(move |_| {
+            *asked.lock().expect("not poisoned") += 1;
+            Box::pin(futures::stream::pending())
+        })
+    };
+    let session = Session::ungated(model, Registry::new()).build().await;
+    let session = session.expect("builds");
+    let run = session.start("Go.");
+    // On this runtime the task of the run has not been polled yet.
+    run.interrupt();
+    let report = run.report().await.expect("ends");
+    assert_eq!(report.end, RunEnd::Cancelled);
+    assert_eq!(*asked.lock().expect("not poisoned"), 0);
 }

@@ -23,7 +23,7 @@ use toolgate_runtime::{
     ApprovalService, BusDelivery, BusSubscription, DeliverError, DispatchError, Dispatcher,
     DispatcherBuilder, TurnReport, TurnRequest,
 };
-use toolgate_testkit::{CountingIds, FaultyStore, StoreCall, StoreFault, TestClock};
+use toolgate_testkit::{CountingIds, FaultyStore, StoreCall, StoreFault, TestClock, authenticated};
 
 /// Who decides.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -473,7 +473,7 @@ async fn the_vote_of_an_approver_in_this_process_counts_together_with_those_of_o
         .build()
         .expect("in order");
     let dispatcher = Dispatcher::builder(stack)
-        .approver(Says(Decision::approve("ann")))
+        .approver(Says(Decision::approve(authenticated("ann"))))
         .build()
         .await
         .expect("builds");
@@ -492,18 +492,25 @@ async fn the_vote_of_an_approver_in_this_process_counts_together_with_those_of_o
         panic!("not asked")
     };
     let service = dispatcher.approval_service();
-    let again = service.decide(asked, Decision::approve("ann")).await;
+    let claimed = service.decide(asked, Decision::approve("bob")).await;
+    assert_eq!(
+        claimed.expect_err("only a claim").code(),
+        Some(RejectCode::UnverifiedApprover)
+    );
+    let again = service
+        .decide(asked, Decision::approve(authenticated("ann")))
+        .await;
     assert_eq!(
         again.expect_err("one person").code(),
         Some(RejectCode::Duplicate)
     );
     assert_eq!(
         service
-            .decide(asked, Decision::approve("bob"))
+            .decide(asked, Decision::approve(authenticated("bob")))
             .await
             .expect("counts"),
         AdmittedDecision::Decided {
-            with: vec!["ann".into()]
+            with: vec![authenticated("ann")]
         }
     );
     let report = dispatcher
@@ -645,7 +652,10 @@ async fn a_layer_asks_about_one_call_a_limited_number_of_times() {
 async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let registry = registry(&Probe::default());
     let stack = Stack::over(registry.clone()).layer(AskAgain).build();
+    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
+    let ring = Keyring::new(key);
     let dispatcher = Dispatcher::builder(stack.expect("in order"))
+        .keyring(ring.clone())
         .build()
         .await
         .expect("builds");
@@ -656,8 +666,7 @@ async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let asked = question(&report.results[0]);
     let refused = service.decide(asked, Decision::approve("ann")).await;
     assert!(matches!(refused, Err(DeliverError::NoKeys)), "{refused:?}");
-    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
-    let signing = service.keyring(Keyring::new(key));
+    let signing = service.keyring(ring);
     let decided = signing.decide(asked, Decision::approve("ann")).await;
     decided.expect("can be signed");
 }

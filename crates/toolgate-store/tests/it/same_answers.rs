@@ -139,8 +139,11 @@ fn batch(
         Kind::Approved(call) => {
             let approved = ToolEvent::ToolApproved {
                 approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: false,
+                unseen: false,
             };
             tool_event(of, n, call_id(call.into()), approved)
         }

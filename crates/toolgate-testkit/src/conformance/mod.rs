@@ -261,8 +261,11 @@ fn sample_lives(status: Status) -> Vec<Vec<Event>> {
     };
     let approved = || ToolEvent::ToolApproved {
         approver: "ann".into(),
+        established: Default::default(),
+        claimed_as: None,
         reason: None,
         edited: false,
+        unseen: false,
     };
     let started = |external| ToolEvent::ToolExecutionStarted {
         attempt: 1,

@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 use toolgate_core::{
-    Annotations, Arguments, Context, ErrorCategory, Schema, SideEffect, Tool, ToolError, ToolKind,
-    ToolOutput, ToolSpec, parse_arguments,
+    Access, AccessVerdict, Annotations, Arguments, Context, ErrorCategory, Schema, SideEffect,
+    Tool, ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
 };
 
 use crate::{
@@ -32,8 +32,8 @@ use crate::{
 /// The tool `fetch_url`: fetches a URL and returns its text.
 ///
 /// Only hosts on the list are contacted, only with `GET`, and only at public addresses: the tool
-/// resolves every name itself, and connects to an address that was checked. Redirects follow the
-/// same rules. Compressed and binary bodies are rejected. A body that is too long is truncated, and
+/// resolves every name itself, and connects to an address that was checked. Every redirect has to be
+/// on the list too, and is judged by the policy like a call of its own. Compressed and binary bodies are rejected. A body that is too long is truncated, and
 /// the result says so. The proxy of the environment is not used, because it would resolve names by
 /// itself. No cookies or keys are sent.
 ///
@@ -102,7 +102,11 @@ impl FetchUrl {
         })
     }
 
-    async fn fetch_page(&self, input: FetchUrlInput) -> Result<FetchedPage, ToolError> {
+    async fn fetch_page(
+        &self,
+        input: FetchUrlInput,
+        cx: &Context,
+    ) -> Result<FetchedPage, ToolError> {
         let client = self
             .client
             .get_or_try_init(|| async { build_client() })
@@ -112,6 +116,9 @@ impl FetchUrl {
             .parse_url(&input.url)
             .map_err(rejected_url_error)?;
         for _ in 0..=MAX_REDIRECTS {
+            // Also the first one: the policy has judged the text of the model, and this is what the
+            // parser made of it.
+            check_access(cx, &url)?;
             let response = send_get(client, &url).await?;
             match redirect_location(&response) {
                 Some(location) => {
@@ -201,7 +208,7 @@ impl Tool for FetchUrl {
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let limit = self.options.timeout.get();
         let page = tokio::select! {
-            page = tokio::time::timeout(limit, self.fetch_page(parse_arguments(&arguments)?)) => page,
+            page = tokio::time::timeout(limit, self.fetch_page(parse_arguments(&arguments)?, &cx)) => page,
             () = cx.cancelled() => return Err(ToolError::cancelled()),
         };
         // Reported as transient, not as a timeout of the call: a GET changes nothing, so it may be
@@ -294,6 +301,18 @@ async fn read_body(response: &mut Response, most: usize) -> Result<(Vec<u8>, boo
         }
     }
     Ok((bytes, false))
+}
+
+/// Fails if the policy does not let the call contact this URL.
+fn check_access(cx: &Context, url: &Url) -> Result<(), ToolError> {
+    let text = match cx.judge_access(Access::FetchUrl(url.as_str())) {
+        AccessVerdict::Allowed => return Ok(()),
+        AccessVerdict::NeedsApproval(why) => {
+            format!("the page leads to a URL that needs an approval of its own: {why}")
+        }
+        AccessVerdict::Denied(why) => format!("the page leads to a URL that is blocked: {why}"),
+    };
+    Err(ToolError::new(text).with_category(ErrorCategory::Permission))
 }
 
 fn rejected_url_error(refused: UrlRejection) -> ToolError {

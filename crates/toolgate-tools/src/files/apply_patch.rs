@@ -123,7 +123,11 @@ fn plan_file(
         .or(old.as_ref())
         .map(RootedPath::to_string)
         .unwrap_or_default();
-    let after = patched_snapshot(&told, patch, before.as_ref(), plan)?;
+    let explain = |why| match &old {
+        Some(old) => workspace.explain_content(old, why),
+        None => why,
+    };
+    let after = patched_snapshot(&told, patch, before.as_ref(), plan, explain)?;
     let is_move = old.is_some() && new.is_some() && old != new;
     if let Some(new) = new.clone().filter(|_| old.is_none() || is_move) {
         if workspace.read_target(&new)?.is_some() {
@@ -176,6 +180,7 @@ fn patched_snapshot(
     patch: &FilePatch,
     before: Option<&FileSnapshot>,
     plan: &mut ChangePlan,
+    explain: impl Fn(String) -> String,
 ) -> Result<Option<FileSnapshot>, ToolError> {
     let old = match before {
         Some(before) if !patch.hunks.is_empty() => DecodedText::decode(&before.bytes)
@@ -185,7 +190,7 @@ fn patched_snapshot(
             encoding: TextEncoding::Utf8,
         },
     };
-    let applied = apply_hunks(&old.text, &patch.hunks);
+    let applied = apply_hunks(&old.text, &patch.hunks).map_err(explain);
     let applied =
         applied.map_err(|why| invalid_input(format!("{told}: {why}; nothing was changed")))?;
     plan.notes.extend(

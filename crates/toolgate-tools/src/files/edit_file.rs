@@ -130,6 +130,7 @@ fn plan_edits(workspace: &Workspace, input: &EditFileInput) -> Result<ChangePlan
         })
         .collect();
     let text = apply_replacements(&old.text, &edits)
+        .map_err(|why| workspace.explain_content(&place, why))
         .map_err(|why| invalid_input(format!("{place} was not changed: {why}")))?;
     let Some(bytes) = old.encoding.encode(&text) else {
         let encoding = old.encoding.name();

@@ -16,7 +16,7 @@ use crate::{
     workspace::{
         blocking::{HaltFlag, run_blocking},
         plan::{invalid_input, reading_annotations},
-        walk::TreeWalk,
+        walk::{SkippedEntries, TreeWalk},
     },
 };
 
@@ -79,7 +79,7 @@ impl Tool for FindFiles {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let FindFilesInput { glob, path } = parse_arguments(&arguments)?;
-        let workspace = self.0.clone();
+        let workspace = self.0.for_call(&cx);
         let start = self.0.parse_path(path.as_deref().unwrap_or("."))?;
         let pattern = compile_glob(&glob)?;
         run_blocking(&cx, &HaltFlag::default(), move |halt| {
@@ -104,9 +104,13 @@ impl Tool for FindFiles {
                 // Ignored files are mentioned only here: they may be the reason for no match.
                 lines.extend(omission_notes(0, left_out));
             } else {
-                lines.extend(omission_notes(more, Default::default()));
+                lines.extend(omission_notes(more, SkippedEntries::default()));
+                lines.extend(left_out.access_notes());
             }
-            let value = json!({ "files": files, "left_out": more, "ignored": left_out.ignored });
+            let value = json!({
+                "files": files, "left_out": more, "ignored": left_out.ignored,
+                "denied": left_out.denied, "needs_approval": left_out.needs_approval,
+            });
             Ok(ToolOutput::from(value).with_text(lines.join("\n")))
         })
         .await

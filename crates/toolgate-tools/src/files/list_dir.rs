@@ -83,7 +83,7 @@ impl Tool for ListDir {
             depth,
             hidden,
         } = parse_arguments(&arguments)?;
-        let workspace = self.0.clone();
+        let workspace = self.0.for_call(&cx);
         let start = self.0.parse_path(path.as_deref().unwrap_or("."))?;
         run_blocking(&cx, &HaltFlag::default(), move |halt| {
             let mut entries = Vec::new();
@@ -164,6 +164,7 @@ fn render_listing(
     let value = json!({
         "path": start.to_string(), "entries": entries, "left_out": more,
         "ignored": left_out.ignored, "unreadable": left_out.unreadable,
+        "denied": left_out.denied, "needs_approval": left_out.needs_approval,
     });
     ToolOutput::from(value).with_text(lines.join("\n"))
 }
@@ -186,5 +187,6 @@ pub(crate) fn omission_notes(more: usize, left_out: SkippedEntries) -> Vec<Strin
             left_out.unreadable
         ));
     }
+    notes.extend(left_out.access_notes());
     notes
 }

@@ -1,6 +1,6 @@
 //! The tools that read, search and change files.
 
-mod apply_hunks;
+pub(crate) mod apply_hunks;
 pub(crate) mod apply_patch;
 pub(crate) mod edit_file;
 pub(crate) mod find_files;

@@ -97,7 +97,7 @@ impl Tool for ReadFile {
             offset,
             limit,
         } = parse_arguments(&arguments)?;
-        let workspace = self.0.clone();
+        let workspace = self.0.for_call(&cx);
         let place = self.0.parse_path(&path)?;
         run_blocking(&cx, &HaltFlag::default(), move |_| {
             let file = workspace.read_snapshot(&place)?;

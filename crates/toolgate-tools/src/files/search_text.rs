@@ -21,7 +21,7 @@ use crate::{
     workspace::{
         blocking::{HaltFlag, run_blocking},
         plan::{invalid_input, reading_annotations},
-        walk::{TreeWalk, WalkEntry},
+        walk::{SkippedEntries, TreeWalk, WalkEntry},
     },
 };
 
@@ -115,7 +115,7 @@ impl Tool for SearchText {
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
         let input: SearchTextInput = parse_arguments(&arguments)?;
-        let workspace = self.0.clone();
+        let workspace = self.0.for_call(&cx);
         let start = self.0.parse_path(input.path.as_deref().unwrap_or("."))?;
         let matcher = build_matcher(&input)?;
         let glob = input.glob.as_deref().map(compile_glob).transpose()?;
@@ -167,6 +167,8 @@ struct TextSearch<'a> {
     too_large: u64,
     /// The number of files that could not be read to the end, or have a line that is too long.
     unreadable: u64,
+    /// The entries that the walk has not visited.
+    skipped: SkippedEntries,
 }
 
 #[derive(Default)]
@@ -214,24 +216,27 @@ impl<'a> TextSearch<'a> {
             searched: 0,
             too_large: 0,
             unreadable: 0,
+            skipped: SkippedEntries::default(),
         }
     }
 
     fn run(&mut self, start: &RootedPath, halt: &HaltFlag) -> Result<(), ToolError> {
         // A link to a file is searched if the model names it. A walk skips links.
         if !start.is_root() && self.workspace.dir().as_dir().is_file(start.as_path()) {
+            self.workspace.check_readable(start)?;
             let opened = self.workspace.open_file(start)?;
             self.search_file(start.as_path(), &opened.file, opened.meta.len());
             return Ok(());
         }
-        let walk = TreeWalk::new(self.workspace);
+        let walk = TreeWalk::new(self.workspace).reading_files();
         let mut stopped = Ok(());
-        walk.run(start, halt, &mut |seen| {
+        let skipped = walk.run(start, halt, &mut |seen| {
             // Per entry: the walk itself checks only once per directory.
             stopped = halt.check_running();
             self.search_entry(start, seen);
             stopped.is_ok() && self.found.left_out < MAX_COUNTED
         })?;
+        self.skipped = skipped;
         stopped
     }
 
@@ -334,9 +339,11 @@ impl<'a> TextSearch<'a> {
         if self.unreadable > 0 {
             text.push(format!("[{} files could not be searched]", self.unreadable));
         }
+        text.extend(self.skipped.access_notes());
         let value = json!({
             "matches": lines, "count": shown, "left_out": left_out, "files_searched": self.searched,
             "files_too_large": self.too_large, "files_unreadable": self.unreadable,
+            "denied": self.skipped.denied, "needs_approval": self.skipped.needs_approval,
         });
         ToolOutput::from(value).with_text(text.join("\n"))
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use toolgate_core::{
     Arguments, CallId, Context, ErrorCategory, IdempotencyKey, ReconciledAttempt, Resource, Schema,
-    Tool, ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
+    Tool, ToolError, ToolKind, ToolOutput, ToolSpec, acting_file, parse_arguments,
 };
 use toolgate_rooted::RootedPath;
 
@@ -97,6 +97,19 @@ impl UndoChanges {
             return Err(unknown());
         }
         let planned = set.load_plan(store).await?;
+        // The call names no path, so no policy could have asked about the file.
+        let acts_later = |change: &&PlannedChange| {
+            let place = change.place.to_string().to_lowercase();
+            !self.any_session && acting_file(&place).is_some()
+        };
+        if let Some(change) = planned.iter().find(acts_later) {
+            let text = format!(
+                "that call changed {}, which acts later outside of this workspace; only a person can undo it, with \
+                 `toolgate sessions undo`",
+                change.place
+            );
+            return Err(ToolError::new(text).with_category(ErrorCategory::Permission));
+        }
         Ok((set, planned))
     }
 }

@@ -7,20 +7,20 @@ mod output;
 #[cfg(unix)]
 mod pipes;
 #[cfg(unix)]
+mod report;
+#[cfg(unix)]
 pub(crate) mod sandbox;
 
 use std::{
-    borrow::Cow,
     io,
-    os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     pin::Pin,
-    process::{Command, ExitStatus},
+    process::Command,
     time::{Duration, Instant},
 };
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe::Receiver,
@@ -28,14 +28,16 @@ use tokio::{
 };
 use toolgate_core::{
     Annotations, Arguments, Context, ErrorCategory, Progress, Resource, Schema, SideEffect,
-    StopConfirmation, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, parse_arguments,
+    StopConfirmation, Tool, ToolError, ToolKind, ToolOutput, ToolSpec, acting_file,
+    parse_arguments,
 };
 
 use crate::{
-    NetworkAccess, Sandbox, SandboxEnforcement, SandboxError, SandboxMode, ShellOptions,
+    NetworkAccess, Sandbox, SandboxError, SandboxMode, ShellOptions,
     shell::{
-        output::{OutputBuffer, OutputText},
+        output::OutputBuffer,
         pipes::StdinFeed,
+        report::{CommandReport, build_report, render_report},
         sandbox::{CommandEnd, CommandHandle, StartedCommand},
     },
 };
@@ -75,32 +77,10 @@ struct RunShellInput {
     timeout_ms: Option<u64>,
     /// The standard input of the command; empty if not given.
     stdin: Option<String>,
-}
-
-/// The result of a command.
-#[derive(Debug, Serialize, JsonSchema)]
-struct CommandReport {
-    /// The output of the command, standard output and standard error together.
-    output: String,
-    /// The exit code, unless the command was terminated by a signal.
-    exit_code: Option<i32>,
-    /// The signal that terminated it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signal: Option<i32>,
-    /// True if it was stopped because it timed out.
-    timed_out: bool,
-    /// The number of bytes it printed.
-    output_bytes: u64,
-    /// The number of bytes that the output omits.
-    omitted_bytes: u64,
-    /// True if all of the output was UTF-8.
-    utf8: bool,
-    /// The number of processes it left running, which were killed.
-    left_running: u32,
-    /// The duration in milliseconds.
-    duration_ms: u64,
-    /// The restrictions that applied to it.
-    sandbox: SandboxEnforcement,
+    /// Files that act later, such as .git/config or AGENTS.md, which the command has to change;
+    /// relative to the workspace. They are read-only otherwise. Each call that names one needs
+    /// approval.
+    unlock_files: Option<Vec<String>>,
 }
 
 impl RunShell {
@@ -131,8 +111,14 @@ impl RunShell {
         input: RunShellInput,
         cx: &Context,
     ) -> Result<CommandReport, ToolError> {
+        let unlocked = self.resolve_unlocked(input.unlock_files.as_deref().unwrap_or_default())?;
+        let sandbox = self.sandbox.clone();
         // The first check probes the kernel with child processes, which would block this thread.
-        tokio::task::spawn_blocking(Sandbox::check).await?;
+        let look = move || {
+            Sandbox::check();
+            sandbox.find_acting_files(&unlocked)
+        };
+        let acting = tokio::task::spawn_blocking(look).await?;
         let enforced = self.sandbox.enforcement().map_err(sandbox_tool_error)?;
         let cwd = self.resolve_cwd(input.cwd.as_deref())?;
         let limit = self.time_limit(input.timeout_ms, cx);
@@ -148,7 +134,7 @@ impl RunShell {
             .stderr(errors);
         // If the call is dropped while the command starts, it is unknown whether it ran.
         let starting = cx.on_stop(|| StopConfirmation::Unconfirmed);
-        let started = self.sandbox.start(command, &cwd).await;
+        let started = self.sandbox.start(command, &cwd, &acting).await;
         starting.unregister();
         let mut running = RunningCommand::new(started.map_err(sandbox_tool_error)?, cx);
         let mut reading = OutputReader {
@@ -160,23 +146,32 @@ impl RunShell {
         let (ended, why) = running
             .watch_until_end(&mut reading, feed, limit, self.grace_period())
             .await?;
-        match why {
-            Some(CommandStopReason::Cancelled) => Err(cancelled_error(&reading.kept)),
-            Some(CommandStopReason::TimedOut) => Ok(build_report(
-                ended,
-                true,
-                reading.kept,
-                since.elapsed(),
-                enforced,
-            )),
-            None => Ok(build_report(
-                ended,
-                false,
-                reading.kept,
-                since.elapsed(),
-                enforced,
-            )),
-        }
+        let timed_out = match why {
+            Some(CommandStopReason::Cancelled) => return Err(cancelled_error(&reading.kept)),
+            Some(CommandStopReason::TimedOut) => true,
+            None => false,
+        };
+        let report = build_report(ended, timed_out, reading.kept, since.elapsed(), enforced);
+        let look = move || report.with_acting_files(&acting);
+        Ok(tokio::task::spawn_blocking(look).await?)
+    }
+
+    /// Resolves the files that a call unlocks. Each has to be one that acts later by its very name:
+    /// only about those does a policy ask.
+    fn resolve_unlocked(&self, files: &[String]) -> Result<Vec<PathBuf>, ToolError> {
+        let resolve = |file: &String| {
+            let is_plain = |part| matches!(part, std::path::Component::Normal(_));
+            let path = Path::new(file);
+            let named =
+                path.components().all(is_plain) && acting_file(&file.to_lowercase()).is_some();
+            named.then(|| self.sandbox.root().join(path)).ok_or_else(|| {
+                let text = format!(
+                    "unlock_files: {file:?} is not the path of a file that acts later; omit it, or name one such as .git/config"
+                );
+                ToolError::new(text).with_category(ErrorCategory::InvalidInput)
+            })
+        };
+        files.iter().map(resolve).collect()
     }
 
     /// Resolves the directory to run in; it must be below the workspace after following links.
@@ -272,7 +267,9 @@ fn describe_tool(sandbox: &Sandbox) -> String {
         SandboxMode::Off => "",
         SandboxMode::Required | SandboxMode::BestEffort => {
             " Files can be written below the workspace and in $TMPDIR, which is emptied afterwards; elsewhere \
-             \"Permission denied\" or \"Read-only file system\" is final."
+             \"Permission denied\" or \"Read-only file system\" is final. Files that act later (the configuration and \
+             hooks of git, .github, .vscode, AGENTS.md, .envrc …) are read-only unless unlock_files names them, which \
+             needs approval."
         }
     };
     format!(
@@ -443,74 +440,6 @@ impl OutputReader<'_> {
             });
         }
     }
-}
-
-fn build_report(
-    ended: CommandEnd,
-    timed_out: bool,
-    kept: OutputBuffer,
-    took: Duration,
-    sandbox: SandboxEnforcement,
-) -> CommandReport {
-    let output_bytes = kept.total_bytes();
-    let OutputText {
-        text,
-        omitted,
-        is_utf8,
-    } = kept.into_text();
-    let (exit_code, signal) = exit_code_or_signal(ended.status);
-    CommandReport {
-        output: text,
-        exit_code,
-        signal,
-        timed_out,
-        output_bytes,
-        omitted_bytes: omitted,
-        utf8: is_utf8,
-        left_running: ended.left,
-        duration_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        sandbox,
-    }
-}
-
-/// Returns the exit code or the signal; without a status the command was killed with the guard.
-fn exit_code_or_signal(status: Option<ExitStatus>) -> (Option<i32>, Option<i32>) {
-    match status {
-        Some(status) => (status.code(), status.signal()),
-        None => (None, Some(rustix::process::Signal::KILL.as_raw())),
-    }
-}
-
-/// Renders the report for the model.
-fn render_report(report: &CommandReport) -> String {
-    let mut lines: Vec<Cow<'_, str>> = Vec::new();
-    match report.output.trim_end() {
-        "" => lines.push("[no output]".into()),
-        output => lines.push(output.into()),
-    }
-    let seconds = report.duration_ms as f64 / 1000.0;
-    match (report.timed_out, report.exit_code, report.signal) {
-        // First: a stopped command also has an exit code or a signal, which would read as its own.
-        (true, _, _) => {
-            lines.push(format!("[stopped: the time limit was reached; {seconds:.1} s]").into());
-        }
-        (false, Some(code), _) => lines.push(format!("[exit code {code}]").into()),
-        (false, None, Some(signal)) => {
-            lines.push(format!("[terminated by signal {signal}]").into());
-        }
-        (false, None, None) => lines.push("[ended]".into()),
-    }
-    if !report.utf8 {
-        lines.push("[parts of the output are not UTF-8 and were replaced]".into());
-    }
-    match report.left_running {
-        0 => {}
-        1 => lines.push("[1 process that was left running was killed]".into()),
-        many => {
-            lines.push(format!("[{many} processes that were left running were killed]").into());
-        }
-    }
-    lines.join("\n")
 }
 
 fn cancelled_error(kept: &OutputBuffer) -> ToolError {

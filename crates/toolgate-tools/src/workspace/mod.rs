@@ -1,5 +1,6 @@
 //! The directory that the file tools work in and cannot leave.
 
+pub(crate) mod access;
 pub(crate) mod blocking;
 pub(crate) mod changes;
 pub(crate) mod commit;
@@ -17,7 +18,7 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use toolgate_core::{ErrorCategory, StoreHandle, ToolError};
+use toolgate_core::{Call, ErrorCategory, StoreHandle, ToolError};
 use toolgate_rooted::{InvalidPath, RootedDir, RootedPath};
 
 /// A directory and everything below it. Cloning shares it.
@@ -54,6 +55,8 @@ struct WorkspaceInner {
     named: PathBuf,
     limits: FileLimits,
     store: Option<StoreHandle>,
+    /// The call that uses this clone, if what it accesses is judged.
+    judged: Option<Call>,
     /// Held from reading the files until they are changed, so that two tools never interleave.
     writing: Arc<Mutex<()>>,
 }
@@ -134,6 +137,7 @@ impl Workspace {
             named,
             limits,
             store,
+            judged: None,
             writing,
         })))
     }
@@ -195,6 +199,7 @@ impl Workspace {
             named,
             limits,
             store,
+            judged,
             writing,
         } = &*self.0;
         // Other clones keep their settings. They share `writing`, so they still exclude each other.
@@ -204,6 +209,7 @@ impl Workspace {
             named: named.clone(),
             limits: *limits,
             store: store.clone(),
+            judged: judged.clone(),
             writing: writing.clone(),
         };
         change(&mut inner);

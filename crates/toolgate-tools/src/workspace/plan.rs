@@ -40,6 +40,8 @@ pub(crate) async fn plan_and_commit(
     cx: &Context,
     plan: impl FnOnce(&Workspace, &HaltFlag) -> Result<ChangePlan, ToolError> + Send + 'static,
 ) -> Result<ToolOutput, ToolError> {
+    // What a message shows of a file is judged like every other access.
+    let workspace = &workspace.for_call(cx);
     let halt = HaltFlag::default();
     // Registered before the wait for the lock: a call that is stopped there has changed nothing,
     // and the stop is confirmed.

@@ -11,17 +11,22 @@ use ignore::{
     Match,
     gitignore::{Gitignore, GitignoreBuilder},
 };
-use toolgate_core::{ErrorCategory, ToolError};
+use toolgate_core::{AccessVerdict, ErrorCategory, ToolError};
 use toolgate_rooted::{RootedDir, RootedPath};
 
-use crate::{Workspace, workspace::blocking::HaltFlag};
+use crate::{
+    Workspace,
+    workspace::{access::FileUse, blocking::HaltFlag},
+};
 
 /// The settings of a walk.
 ///
 /// Every directory is opened through the handle of its parent and never through a link, so the walk
-/// cannot leave the root, even if directories are swapped meanwhile.
+/// cannot leave the root, even if directories are swapped meanwhile. Every entry is judged before it
+/// is visited ([`Workspace::for_call`]); below a directory that may not be shown nothing is visited.
 pub(crate) struct TreeWalk<'a> {
     workspace: &'a Workspace,
+    files: FileUse,
     hidden: bool,
     ignored: bool,
     depth: usize,
@@ -43,6 +48,25 @@ pub(crate) struct SkippedEntries {
     pub(crate) ignored: u64,
     /// Directories that could not be read.
     pub(crate) unreadable: u64,
+    /// Entries that may not be shown.
+    pub(crate) denied: u64,
+    /// Entries that need an approval to be shown.
+    pub(crate) needs_approval: u64,
+}
+
+impl SkippedEntries {
+    /// Returns notes about the entries that were judged and not shown.
+    pub(crate) fn access_notes(&self) -> Vec<String> {
+        let note = |count: u64, why: &str| {
+            let entries = if count == 1 { "entry" } else { "entries" };
+            (count > 0).then(|| format!("[{count} {entries} not shown: {why}]"))
+        };
+        let notes = [
+            note(self.denied, "not allowed by the policy"),
+            note(self.needs_approval, "need approval"),
+        ];
+        notes.into_iter().flatten().collect()
+    }
 }
 
 /// The most bytes of an ignore file that are read.
@@ -59,6 +83,7 @@ impl<'a> TreeWalk<'a> {
     pub(crate) fn new(workspace: &'a Workspace) -> Self {
         Self {
             workspace,
+            files: FileUse::List,
             hidden: false,
             ignored: false,
             depth: MAX_DEPTH,
@@ -69,6 +94,12 @@ impl<'a> TreeWalk<'a> {
     pub(crate) fn include_ignored(mut self, yes: bool) -> Self {
         self.hidden = yes;
         self.ignored = yes;
+        self
+    }
+
+    /// Judges files as ones whose content is shown, not only their names.
+    pub(crate) fn reading_files(mut self) -> Self {
+        self.files = FileUse::Read;
         self
     }
 
@@ -167,6 +198,10 @@ impl WalkCursor<'_, '_> {
                 self.left_out.ignored += 1;
                 continue;
             }
+            // After the check for ignored entries: most of a tree may be ignored, and this costs more.
+            if !self.may_visit(&path, kind) {
+                continue;
+            }
             let go_on = (self.see)(&WalkEntry {
                 path: &path,
                 kind,
@@ -198,6 +233,21 @@ impl WalkCursor<'_, '_> {
                 Ok(true)
             }
         }
+    }
+
+    /// Judges an entry, and counts one that may not be shown.
+    fn may_visit(&mut self, path: &Path, kind: FileType) -> bool {
+        let how = if kind.is_dir() {
+            FileUse::List
+        } else {
+            self.walk.files
+        };
+        match self.walk.workspace.judge_file(path, how) {
+            AccessVerdict::Allowed => return true,
+            AccessVerdict::NeedsApproval(_) => self.left_out.needs_approval += 1,
+            AccessVerdict::Denied(_) => self.left_out.denied += 1,
+        }
+        false
     }
 
     fn is_skipped(&self, path: &Path, name: &OsString, is_dir: bool) -> bool {

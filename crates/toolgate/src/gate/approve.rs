@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_core::{ApprovalRequest, Approver, Decision, DynApprover, Principal, SideEffect};
 use toolgate_layers::{Config, FixedApprover, PolicyEffect, PolicyFallback, PolicyRule};
 
-use crate::Result;
+use crate::{Result, gate::local_account};
 
 /// The handling of calls that need an approval.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -18,7 +18,7 @@ pub enum ApproveMode {
     /// Allow calls that only read, ask for approval of the others
     #[default]
     AutoRead,
-    /// Also allow changes of files in the workspace
+    /// Also allow changes of files in the workspace, except of those that act later
     AutoEdit,
     /// Never ask: deny calls that need an approval
     Never,
@@ -43,7 +43,9 @@ impl ApproveMode {
                 "Ask for approval of every call that no rule allows, also of those that only read"
             }
             Self::AutoRead => "Allow calls that only read, ask for approval of the others",
-            Self::AutoEdit => "Also allow changes of files in the workspace",
+            Self::AutoEdit => {
+                "Also allow changes of files in the workspace, except of those that act later"
+            }
             Self::Never => "Never ask: deny calls that need an approval",
             Self::Yes => "Approve every call that no rule denies",
         }
@@ -95,13 +97,15 @@ pub(super) fn apply_mode(config: Config, mode: ApproveMode) -> Result<Config> {
     })
 }
 
-/// Returns the approver that makes the decision the mode stands for, in the name of `user`.
+/// Returns the approver that makes the decision the mode stands for, in the name of `user` or else
+/// of the account that runs the process.
 pub(super) fn standing_approver(
     mode: ApproveMode,
     user: Option<&Principal>,
 ) -> Option<SharedApprover> {
-    let user = user.map_or("unknown", Principal::as_str);
-    // The name in the record carries the mode: no person has looked at the call itself.
+    let user = user.map_or_else(|| local_account().name, Principal::clone);
+    // The name in the record carries the mode: no person has looked at the call itself. It is
+    // only claimed, so a mode never counts towards a quorum.
     let decision = match mode {
         ApproveMode::Yes => Decision::approve(format!("{user} (approve = yes)").as_str()),
         ApproveMode::Never => {

@@ -2,7 +2,8 @@
 
 use toolgate_core::{Keyring, Payer, Prices, Registry, Stack, StoreHandle};
 use toolgate_layers::{
-    Config, FilePreview, PathBase, Resources, RuleBook, SecretScanner, SharedRedactor,
+    Config, FilePreview, KnownSecrets, PathBase, Resources, RuleBook, SecretScanner,
+    SecretScannerOptions, SharedRedactor,
 };
 use toolgate_runtime::Skills;
 
@@ -40,7 +41,7 @@ impl GateAssembly {
         keyring: &Keyring,
         registry: &Registry,
     ) -> Result<Self> {
-        let run: RunSection = config.section()?;
+        let run = RunSection::of(&config)?;
         let approve = options.approve.unwrap_or(run.approve);
         let config = apply_mode(config, approve)?;
         let payer = default_payer(options);
@@ -48,9 +49,12 @@ impl GateAssembly {
         let skills = agents::install_skills(&run, options.workspace.as_deref(), registry)?;
         let stack = config.build(registry.clone(), &resources)?;
         // A stack without the layer `redact` still has events, and they are redacted all the same.
-        let redactor = resources
-            .get::<SharedRedactor>()
-            .unwrap_or_else(|| SharedRedactor::new(SecretScanner::standard()));
+        let redactor = resources.get::<SharedRedactor>().unwrap_or_else(|| {
+            let known = known_secrets(keyring);
+            let known = known.values().map(str::to_owned);
+            let options = SecretScannerOptions::default();
+            SharedRedactor::new(SecretScanner::with_options(options, known))
+        });
         let prices = match &options.prices {
             Some(prices) => prices.clone(),
             None => models::load_prices(&run)?,
@@ -58,7 +62,7 @@ impl GateAssembly {
         let approver =
             standing_approver(approve, options.user.as_ref()).or_else(|| options.approver.clone());
         Ok(Self {
-            agents: config.section()?,
+            agents: AgentsSection::of(&config)?,
             config,
             run,
             resources,
@@ -98,13 +102,18 @@ fn share_resources(
         .iter()
         .fold(Resources::new(), |resources, setup| setup(resources));
     reject_owned_resources(&given)?;
-    let mut rules = RuleBook::new(store.clone());
+    let mut rules =
+        RuleBook::new(store.clone(), keyring.clone()).trusting(options.rule_keys.iter().copied());
+    if let Some(workspace) = &options.workspace {
+        rules = rules.in_workspace(&PathBase::new(workspace));
+    }
     if let Some(project) = project_name(options) {
         rules = rules.in_project(&project);
     }
     let mut resources = given
         .store(store.clone())
         .keyring(keyring.clone())
+        .known_secrets(known_secrets(keyring))
         .payer(payer.clone())
         .rule_book(rules);
     if let Some(workspace) = &options.workspace {
@@ -119,6 +128,15 @@ fn share_resources(
     })
 }
 
+/// Returns the values that no event and no surface shows: the keys of the gate and of providers.
+fn known_secrets(keyring: &Keyring) -> KnownSecrets {
+    let of_providers = models::key_variables().iter().filter_map(|name| {
+        let value = std::env::var(name).ok()?;
+        Some(value.trim().to_owned())
+    });
+    KnownSecrets::new(keyring.secret_texts().chain(of_providers))
+}
+
 /// Rejects services that the gate owns: a layer with another one would disagree with the rest.
 fn reject_owned_resources(given: &Resources) -> Result<()> {
     let owned = [
@@ -128,6 +146,10 @@ fn reject_owned_resources(given: &Resources) -> Result<()> {
         (given.get::<RuleBook>().is_some(), "rule book"),
         (given.get::<PathBase>().is_some(), "workspace"),
         (given.get::<SharedRedactor>().is_some(), "redactor"),
+        (
+            given.get::<KnownSecrets>().is_some(),
+            "list of known secrets",
+        ),
     ];
     match owned.iter().find(|(given, _)| *given) {
         Some((_, name)) => Err(Error::configuration(format!(

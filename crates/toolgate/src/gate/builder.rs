@@ -8,7 +8,8 @@ use std::{
 
 use toolgate_core::{
     Approver, BudgetRule, Clock, IdSource, Keyring, Layer, MemoryStore, Payer, Prices, Principal,
-    Redactor, RegisterError, Registration, Registry, SessionId, StoreHandle, Tool, ToolSpec,
+    Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId, StoreHandle, Tool,
+    ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
 use toolgate_runtime::{DispatcherBuilder, OnFailure, SystemClock, TimeOrderedIds};
@@ -16,8 +17,11 @@ use toolgate_runtime::{DispatcherBuilder, OnFailure, SystemClock, TimeOrderedIds
 use crate::{
     Error, Result,
     gate::{
-        ApproveMode, ConfigFile, ConfigOwner, Gate, StateDir, approve::SharedApprover,
-        assembly::GateAssembly, isolation, sections,
+        ApproveMode, ConfigFile, ConfigOwner, Gate, StateDir,
+        approve::SharedApprover,
+        assembly::GateAssembly,
+        isolation::{self, AgentReach},
+        sections,
     },
 };
 
@@ -60,7 +64,12 @@ pub(super) struct GateOptions {
     pub(super) prices: Option<Prices>,
     pub(super) approver: Option<SharedApprover>,
     pub(super) approve: Option<ApproveMode>,
+    pub(super) rule_keys: Vec<RulePublicKey>,
     pub(super) environment: bool,
+    /// The directory that remembers signed heads; none with keys from elsewhere.
+    pub(super) evidence_dir: Option<StateDir>,
+    /// The address of the opened database.
+    pub(super) address: Option<String>,
     pub(super) dispatch: DispatchOptions,
 }
 
@@ -144,7 +153,10 @@ impl GateBuilder {
                 prices: None,
                 approver: None,
                 approve: None,
+                rule_keys: Vec::new(),
                 environment: false,
+                evidence_dir: None,
+                address: None,
                 dispatch,
             },
             tools: Vec::new(),
@@ -192,7 +204,8 @@ impl GateBuilder {
         self
     }
 
-    /// Loads a configuration file. Naming it is trusting it.
+    /// Loads a configuration file. Naming it is trusting it, unless it lies in the workspace or
+    /// where commands can write: then the user has to trust it.
     pub fn config_file(self, path: impl AsRef<Path>) -> Self {
         match ConfigFile::read(ConfigOwner::Named, path.as_ref().to_owned()) {
             Ok(file) => self.config_source(ConfigSource::File(file)),
@@ -376,6 +389,13 @@ impl GateBuilder {
         self
     }
 
+    /// Lets standing rules count that are signed with these keys of others. The keys must come from
+    /// the user or the operator, and not from the project or the store.
+    pub fn trust_rule_keys(mut self, keys: impl IntoIterator<Item = RulePublicKey>) -> Self {
+        self.options.rule_keys.extend(keys);
+        self
+    }
+
     /// Sets the clock, for tests.
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.options.dispatch.clock = Arc::new(clock);
@@ -429,8 +449,8 @@ impl GateBuilder {
     /// # Errors
     ///
     /// Fails if an option is given twice, if the configuration is invalid or not trusted, if the
-    /// store or the keys cannot be opened, if either lies inside the workspace, or if a tool
-    /// cannot be registered.
+    /// store or the keys cannot be opened, if either lies in the workspace or where commands can
+    /// read, or if a tool cannot be registered.
     pub async fn open(mut self) -> Result<Gate> {
         self.prepare()?;
         if self.store.is_none() {
@@ -440,6 +460,7 @@ impl GateBuilder {
                 let shown = display_address(&address);
                 Error::from(error).while_doing(format!("the database {shown} cannot be opened"))
             })?);
+            self.options.address = Some(address);
         }
         self.build()
     }
@@ -460,8 +481,16 @@ impl GateBuilder {
             None => self.options.load_config(|| self.find_state_dir())?,
         };
         let keyring = match self.keyring.take() {
-            Some(keyring) => keyring,
-            None => self.find_state_dir()?.load_keys()?.keyring(),
+            Some(keyring) => {
+                self.options.evidence_dir = self.state.clone();
+                keyring
+            }
+            None => {
+                let state = self.find_state_dir()?;
+                let keys = state.load_keys()?;
+                self.options.evidence_dir = Some(state);
+                keys.keyring()
+            }
         };
         let registry = self.build_registry(&store, &config)?;
         let assembly = GateAssembly::build(&self.options, config, &store, &keyring, &registry)?;
@@ -484,10 +513,10 @@ impl GateBuilder {
             return Ok(());
         }
         self.resolve_workspace()?;
-        self.loaded = Some(self.options.load_config(|| self.find_state_dir())?);
-        let Some(workspace) = &self.options.workspace else {
-            return Ok(());
-        };
+        let config = self.options.load_config(|| self.find_state_dir())?;
+        let workspace = self.options.workspace.as_deref();
+        let reach = AgentReach::new(workspace, &config, self.builtin_tools)?;
+        self.loaded = Some(config);
         let keys = match self.keyring {
             Some(_) => None,
             None => Some(self.find_state_dir()?),
@@ -497,7 +526,7 @@ impl GateBuilder {
             (None, Some(address)) => Some(address.clone()),
             (None, None) => Some(self.find_state_dir()?.default_database()),
         };
-        isolation::reject_exposed_secrets(workspace, keys.as_ref(), database.as_deref())
+        isolation::reject_exposed_secrets(&reach, keys.as_ref(), database.as_deref())
     }
 
     /// Keeps everything in memory, with keys of its own: for tests, and for looking at a
@@ -577,9 +606,20 @@ impl GateOptions {
             ConfigSource::Defaults => empty_config(sections::gate_catalog())?,
             ConfigSource::Given(config) => Config::clone(config),
             ConfigSource::File(file) => {
-                // Before it is parsed: nothing in an untrusted file may have an effect.
-                file.require_trust(&state()?)?;
-                file.parse_config()?
+                let file = match &self.workspace {
+                    Some(workspace) => file.clone().in_reach_of(workspace),
+                    None => file.clone(),
+                };
+                // Before it is used: nothing in an untrusted file may have an effect.
+                let state = state()?;
+                file.require_trust(&state)?;
+                let config = file.parse_own_config()?;
+                let written = written_paths(&config)?;
+                let file = written
+                    .iter()
+                    .fold(file, |file, path| file.in_reach_of(path));
+                file.require_trust(&state)?;
+                config
             }
         };
         let config = if self.environment {
@@ -591,6 +631,26 @@ impl GateOptions {
             .iter()
             .try_fold(config, |config, change| change(config))
     }
+}
+
+/// Returns the paths that commands may write in addition to the workspace, with links resolved.
+#[cfg(feature = "tools")]
+fn written_paths(config: &Config) -> Result<Vec<PathBuf>> {
+    let shell = sections::ToolsSection::of(config)?.shell;
+    let home = std::env::home_dir().unwrap_or_default();
+    let absolute = shell.write.iter().map(|path| match path.strip_prefix("~") {
+        Ok(rest) => home.join(rest),
+        Err(_) => path.clone(),
+    });
+    // One that does not exist is an error of the sandbox.
+    Ok(absolute
+        .filter_map(|path| path.canonicalize().ok())
+        .collect())
+}
+
+#[cfg(not(feature = "tools"))]
+fn written_paths(_: &Config) -> Result<Vec<PathBuf>> {
+    Ok(Vec::new())
 }
 
 /// Returns the address of a database without its user name and password; other text stays as it is.

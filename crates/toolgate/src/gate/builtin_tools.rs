@@ -16,7 +16,7 @@ pub(super) fn register_builtin_tools(
     store: &StoreHandle,
     config: &Config,
 ) -> Result<()> {
-    let section: ToolsSection = config.section()?;
+    let section = ToolsSection::of(config)?;
     let files = Workspace::open(workspace).map_err(Error::from_source)?;
     let files = files
         .with_undo_store(store.clone())

@@ -7,11 +7,17 @@ use std::{
 };
 
 use serde::Serialize;
+use toolgate_core::Digest;
 use toolgate_layers::{Config, ConfigError};
 
 use crate::{
     Error, Result,
-    gate::{StateDir, TrustedConfigs, sections},
+    gate::{
+        StandingRulesSection, StateDir, TrustedConfigs,
+        isolation::resolve_links,
+        named_files::{digest_named_files, list_named_files},
+        sections,
+    },
 };
 
 /// The file name of a configuration.
@@ -24,7 +30,8 @@ const MAX_CONFIG_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConfigOwner {
-    /// Named by the program or on the command line: naming it is trusting it.
+    /// Named by the program or on the command line: naming it is trusting it, unless the agent can
+    /// change it.
     Named,
     /// Found in the project: used only if the user trusts it.
     Project,
@@ -35,7 +42,8 @@ pub enum ConfigOwner {
 /// A configuration file and its text.
 ///
 /// A file that comes with a project could loosen the gate, so it is used only if the user trusts
-/// exactly these bytes.
+/// exactly these bytes, and those of the files that it names. The same holds for any file that the
+/// agent can change; see [`ConfigFile::in_reach_of`].
 #[derive(Debug, Clone)]
 pub struct ConfigFile {
     /// The origin of the file.
@@ -44,6 +52,8 @@ pub struct ConfigFile {
     pub path: PathBuf,
     /// The text of the file.
     pub text: String,
+    /// True if the agent can change the file, or one that it names.
+    in_reach: bool,
 }
 
 /// The trust in the configuration of a project.
@@ -73,7 +83,61 @@ impl ConfigFile {
     /// Fails if the file cannot be read, is larger than a megabyte or is not UTF-8.
     pub fn read(owner: ConfigOwner, path: PathBuf) -> Result<Self> {
         let text = read_config_text(&path)?;
-        Ok(Self { owner, path, text })
+        Ok(Self {
+            owner,
+            path,
+            text,
+            in_reach: false,
+        })
+    }
+
+    /// Requires the user's trust, regardless of the owner, if an agent that works in `workspace` can
+    /// change the file or one that it names.
+    pub fn in_reach_of(mut self, workspace: &Path) -> Self {
+        let inside = |path: &Path| {
+            let real = resolve_links(path);
+            real.is_ok_and(|path| path.starts_with(workspace))
+        };
+        // A link in the workspace counts, wherever it leads: the agent can change the link.
+        self.in_reach |= inside(&self.path) || self.trusted_path().starts_with(workspace);
+        let named = self.named_files().unwrap_or_default();
+        self.in_reach |= named
+            .iter()
+            .any(|path| inside(path) || path.starts_with(workspace));
+        self
+    }
+
+    /// Returns the files and directories that the file names: prices, skills, scripts of models.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file is invalid.
+    pub fn named_files(&self) -> Result<Vec<PathBuf>> {
+        list_named_files(&self.parse_config()?)
+    }
+
+    /// Returns the digest of the files that the file names; `None` if it names none.
+    pub(super) fn named_digest(&self) -> Result<Option<Digest>> {
+        digest_named_files(&self.named_files()?)
+    }
+
+    /// Returns the path under which the file is trusted: that of its directory is resolved.
+    pub fn trusted_path(&self) -> PathBuf {
+        match (self.directory(), self.path.file_name()) {
+            (Some(directory), Some(name)) => directory.join(name),
+            _ => self.path.clone(),
+        }
+    }
+
+    /// Returns the directory of the file, with links resolved.
+    fn directory(&self) -> Option<PathBuf> {
+        let parent = self.path.parent()?;
+        let parent = if parent.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            parent
+        };
+        parent.canonicalize().ok()
     }
 
     /// Parses the file, without environment variables.
@@ -82,11 +146,31 @@ impl ConfigFile {
     ///
     /// Returns the first problem, with its line.
     pub fn parse_config(&self) -> Result<Config, ConfigError> {
-        Config::parse_with_catalog(
-            &self.path.display().to_string(),
-            &self.text,
-            sections::gate_catalog(),
-        )
+        let name = self.path.display().to_string();
+        let config = Config::parse_with_catalog(&name, &self.text, sections::gate_catalog())?;
+        Ok(match self.directory() {
+            Some(directory) => config.in_directory(&directory),
+            None => config,
+        })
+    }
+
+    /// Parses the file, and rejects settings that only the user's own configuration may have: with
+    /// keys of its own, a project could allow its calls.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first problem.
+    pub fn parse_own_config(&self) -> Result<Config> {
+        let config = self.parse_config()?;
+        let keys = config.section::<StandingRulesSection>()?;
+        if self.owner != ConfigOwner::User && keys != StandingRulesSection::default() {
+            return Err(Error::configuration(format!(
+                "{}: only the user's own configuration may name the keys of standing rules",
+                self.path.display()
+            ))
+            .with_hint("move [standing_rules] to the file that `toolgate config path` names"));
+        }
+        Ok(config)
     }
 
     /// Checks whether the user trusts the file with its current text.
@@ -97,13 +181,13 @@ impl ConfigFile {
     pub fn check_trust(&self, state: &StateDir) -> Result<ConfigTrust> {
         // The user named or wrote the other files; one of the project may come with a cloned
         // repository.
-        if self.owner != ConfigOwner::Project {
+        if self.owner != ConfigOwner::Project && !self.in_reach {
             return Ok(ConfigTrust::Trusted);
         }
         let trusted = TrustedConfigs::load(state)?;
-        if trusted.covers(&self.path, &self.text) {
+        if trusted.covers(self)? {
             Ok(ConfigTrust::Trusted)
-        } else if trusted.knows(&self.path) {
+        } else if trusted.knows(&self.trusted_path()) {
             Ok(ConfigTrust::Changed)
         } else {
             Ok(ConfigTrust::Unknown)
@@ -118,13 +202,19 @@ impl ConfigFile {
     pub fn require_trust(&self, state: &StateDir) -> Result<()> {
         let problem = match self.check_trust(state)? {
             ConfigTrust::Trusted => return Ok(()),
-            ConfigTrust::Changed => "has changed since it was trusted",
+            ConfigTrust::Changed => "or a file that it names has changed since it was trusted",
             ConfigTrust::Unknown => "is not trusted yet, and it could loosen the gate",
         };
-        Err(
-            Error::configuration(format!("{} {problem}", self.path.display()))
-                .with_hint("read it, and if you agree: `toolgate config trust`"),
-        )
+        let hint = match self.owner {
+            ConfigOwner::Project => "read it, and if you agree: `toolgate config trust`".to_owned(),
+            // Found by its name only.
+            ConfigOwner::Named | ConfigOwner::User => format!(
+                "it, or a file that it names, is in the agent's reach; read it, and if you agree: `toolgate config trust {}`",
+                self.path.display()
+            ),
+        };
+        let problem = format!("{} {problem}", self.path.display());
+        Err(Error::configuration(problem).with_hint(hint))
     }
 }
 

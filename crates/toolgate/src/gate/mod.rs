@@ -8,7 +8,9 @@ mod builder;
 mod builtin_tools;
 mod config_file;
 mod isolation;
+mod local_account;
 mod models;
+mod named_files;
 mod sections;
 mod state_dir;
 mod trust;
@@ -17,7 +19,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use toolgate_core::{
-    Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal,
+    Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
     RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
     View,
 };
@@ -37,12 +39,13 @@ pub use self::{
     approve::{ApproveMode, UnknownApproveMode},
     builder::{GateBuilder, display_address},
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
-    models::{load_prices, open_model, parse_model_name},
-    sections::{AgentSection, AgentsSection, RunSection, gate_catalog},
+    local_account::local_account,
+    models::{key_variables, load_prices, open_model, parse_model_name},
+    sections::{AgentSection, AgentsSection, RunSection, StandingRulesSection, gate_catalog},
     state_dir::StateDir,
     trust::TrustedConfigs,
 };
-use crate::{Error, Result};
+use crate::{Error, EvidenceService, Result};
 
 /// The front door: opens a store, loads the keys, and wires what belongs together.
 ///
@@ -218,7 +221,8 @@ impl Gate {
         self
     }
 
-    /// Loads a configuration file and builds the stack anew. Naming the file is trusting it.
+    /// Loads a configuration file and builds the stack anew. Naming the file is trusting it, unless
+    /// it lies in the workspace: then the user has to trust it.
     ///
     /// # Errors
     ///
@@ -408,13 +412,15 @@ impl Gate {
 
     /// Returns the service that lists and decides approval requests, of this and other processes.
     pub fn approvals(&self) -> ApprovalService {
-        ApprovalService::new(self.store.clone()).keyring(self.keyring.clone())
+        ApprovalService::new(self.store.clone())
+            .keyring(self.keyring.clone())
+            .redactor(self.assembly.redactor.clone())
     }
 
     /// Returns the standing rules, which decide on requests beforehand.
     pub fn standing_rules(&self) -> RuleBook {
         let rules = self.assembly.resources.get();
-        rules.unwrap_or_else(|| RuleBook::new(self.store.clone()))
+        rules.unwrap_or_else(|| RuleBook::new(self.store.clone(), self.keyring.clone()))
     }
 
     /// Returns the ledger of receipts.
@@ -432,21 +438,23 @@ impl Gate {
     ///
     /// # Errors
     ///
-    /// Fails if the store cannot answer, or if the verification fails: a changed chain is never
-    /// signed.
+    /// Fails as [`EvidenceService::sign_checkpoint`] does: a changed chain is never signed.
     pub async fn sign_checkpoint(&self) -> Result<Option<Checkpoint>, LedgerError> {
-        let ledger = self.ledger();
-        let heads = self.store.ledgers().await?;
-        let begun =
-            |head: &toolgate_core::LedgerHead| head.ledger == *ledger.name() && head.counter > 0;
-        if !heads.iter().any(begun) {
-            return Ok(None);
+        self.evidence().sign_checkpoint().await
+    }
+
+    /// Returns the service that signs and verifies the receipts, and remembers what was signed.
+    pub fn evidence(&self) -> EvidenceService {
+        let clock = self.options.dispatch.clock().clone();
+        let mut evidence =
+            EvidenceService::new(self.store.clone(), self.keyring.clone()).clock(clock);
+        if let Some(state) = &self.options.evidence_dir {
+            evidence = evidence.state_dir(state);
         }
-        let now = self.options.dispatch.clock().now();
-        ledger
-            .sign_checkpoint(&self.ledger_key(), now)
-            .await
-            .map(Some)
+        match &self.options.address {
+            Some(address) => evidence.address(address),
+            None => evidence,
+        }
     }
 
     /// Returns the store of sessions, approvals and receipts.
@@ -472,6 +480,13 @@ impl Gate {
     /// Returns the services that layers share with displays: toasts, progress, changed files.
     pub fn resources(&self) -> &Resources {
         &self.assembly.resources
+    }
+
+    /// Returns a text as events show it: without secrets. Text of a model is shown only like this.
+    pub fn redact_text(&self, text: &str) -> String {
+        let redacted = self.assembly.redactor.redact_text(text);
+        // If the redactor fails, nothing may be shown.
+        redacted.unwrap_or_else(|_| "[redacted]".to_owned())
     }
 
     /// Returns the user on whose behalf sessions work, if one is set.

@@ -8,7 +8,7 @@ use toolgate_models::{ScriptedModel, bundled_prices, load_prices_over};
 use crate::{Error, Result, gate::RunSection};
 
 /// The provider whose models are scenario files: `script:PATH`.
-const SCRIPT_PROVIDER: &str = "script";
+pub(super) const SCRIPT_PROVIDER: &str = "script";
 
 /// Opens a model by its name, such as `anthropic:claude-sonnet-4-5`, `ollama:llama3` or
 /// `script:demo.toml`. Keys come from the environment.
@@ -59,6 +59,18 @@ fn open_provider(name: &ModelName) -> Result<Arc<dyn Model>> {
     let problem = format!("{name} needs the network, and this program is built without it");
     Err(Error::configuration(problem)
         .with_hint("switch on the feature `http` of the crate `toolgate`"))
+}
+
+/// Returns the environment variables that hold keys of providers.
+#[cfg(feature = "http")]
+pub fn key_variables() -> &'static [&'static str] {
+    &toolgate_models::KEY_VARIABLES
+}
+
+/// Returns the environment variables that hold keys of providers: none without the network.
+#[cfg(not(feature = "http"))]
+pub fn key_variables() -> &'static [&'static str] {
+    &[]
 }
 
 /// Opens a model, unless it is open already.

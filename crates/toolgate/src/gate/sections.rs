@@ -1,13 +1,16 @@
 //! The sections of `toolgate.toml` about runs, built-in tools and agents.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::Effort;
-use toolgate_layers::{Catalog, ProgramSection};
+use toolgate_core::{Effort, RulePublicKey};
+use toolgate_layers::{Catalog, Config, ConfigError, ProgramSection};
 
-use crate::gate::ApproveMode;
+use crate::{
+    Error, Result,
+    gate::{ApproveMode, models::SCRIPT_PROVIDER},
+};
 
 /// `[run]`: the options of a run.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -25,9 +28,9 @@ pub struct RunSection {
     pub max_tokens: Option<u32>,
     /// The reasoning effort of the model.
     pub effort: Option<Effort>,
-    /// A file with prices that override the bundled ones.
+    /// A file with prices that override the bundled ones, relative to the configuration.
     pub prices: Option<PathBuf>,
-    /// Directories with skills, relative to the workspace or absolute.
+    /// Directories with skills, relative to the configuration or absolute.
     pub skills: Vec<PathBuf>,
 }
 
@@ -76,6 +79,105 @@ pub struct AgentSection {
     pub max_iterations: Option<u32>,
 }
 
+/// `[standing_rules]`: whose standing rules count. Only the user's own configuration may have it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StandingRulesSection {
+    /// Keys of others, as `toolgate approvals rules key` prints them: rules that are signed with one
+    /// of them allow calls like the user's own.
+    pub trusted_keys: Vec<String>,
+}
+
+impl StandingRulesSection {
+    /// Parses the keys.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a text is not a key.
+    pub fn parse_keys(&self) -> Result<Vec<RulePublicKey>> {
+        let parse = |text: &String| {
+            let key = text.parse::<RulePublicKey>();
+            key.map_err(|error| {
+                Error::configuration(format!("{text:?} in standing_rules.trusted_keys: {error}"))
+            })
+        };
+        self.trusted_keys.iter().map(parse).collect()
+    }
+}
+
+impl ProgramSection for StandingRulesSection {
+    const NAME: &'static str = "standing_rules";
+}
+
+impl RunSection {
+    /// Returns the section of a configuration, with the files that it names as seen from the
+    /// directory of the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the section is invalid.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        let mut section: Self = config.section()?;
+        if let Some(directory) = config.directory() {
+            let paths = section.prices.iter_mut().chain(&mut section.skills);
+            paths.for_each(|path| *path = directory.join(&path));
+            section.model = section.model.map(|name| resolve_script(directory, name));
+        }
+        Ok(section)
+    }
+}
+
+impl AgentsSection {
+    /// Returns the section of a configuration; see [`RunSection::of`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the section is invalid.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        let mut section: Self = config.section()?;
+        if let Some(directory) = config.directory() {
+            for agent in &mut section.0 {
+                let model = agent.model.take();
+                agent.model = model.map(|name| resolve_script(directory, name));
+            }
+        }
+        Ok(section)
+    }
+}
+
+#[cfg(feature = "tools")]
+impl ToolsSection {
+    /// Returns the section of a configuration; see [`RunSection::of`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the section is invalid.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        let mut section: Self = config.section()?;
+        if let Some(directory) = config.directory() {
+            let shell = &mut section.shell;
+            let paths = shell.read.iter_mut().chain(&mut shell.write);
+            // `~` is the home directory.
+            let relative = paths.filter(|path| !path.starts_with("~"));
+            relative.for_each(|path| *path = directory.join(&path));
+        }
+        Ok(section)
+    }
+}
+
+/// Returns the name of a model, with the file of a scripted one as seen from `directory`.
+fn resolve_script(directory: &Path, name: String) -> String {
+    match script_path(&name) {
+        Some(path) => format!("{SCRIPT_PROVIDER}:{}", directory.join(path).display()),
+        None => name,
+    }
+}
+
+/// Returns the file that the name of a scripted model names.
+pub(super) fn script_path(name: &str) -> Option<&str> {
+    name.strip_prefix(SCRIPT_PROVIDER)?.strip_prefix(':')
+}
+
 impl ProgramSection for RunSection {
     const NAME: &'static str = "run";
 }
@@ -93,6 +195,7 @@ impl ProgramSection for AgentsSection {
 pub fn gate_catalog() -> Catalog {
     let catalog = Catalog::bundled()
         .with_section::<RunSection>()
+        .with_section::<StandingRulesSection>()
         .with_section::<AgentsSection>();
     #[cfg(feature = "tools")]
     let catalog = catalog.with_section::<ToolsSection>();

@@ -76,6 +76,19 @@ impl StateDir {
         })
     }
 
+    /// Loads the keys that sign approvals and checkpoints, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they cannot be read, or if other users can read them.
+    pub fn find_keys(&self) -> Result<Option<KeyFile>> {
+        let path = self.0.join("keys");
+        if path.symlink_metadata().is_err() {
+            return Ok(None);
+        }
+        Ok(Some(KeyFile::load(path)?))
+    }
+
     /// Loads the keys that sign approvals and checkpoints, and creates them if there are none.
     ///
     /// # Errors

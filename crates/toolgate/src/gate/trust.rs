@@ -1,7 +1,8 @@
 //! The list of trusted project configurations.
 //!
 //! A project brings its own `toolgate.toml`, and a model that works in it may change it. Both could
-//! loosen the gate, so the file is used only if the user has trusted exactly these bytes.
+//! loosen the gate, so the file is used only if the user has trusted exactly these bytes, and those
+//! of the files that it names.
 
 use std::{
     collections::BTreeMap,
@@ -13,13 +14,19 @@ use std::{
 use serde::{Deserialize, Serialize};
 use toolgate_core::Digest;
 
-use crate::{Error, Result, gate::StateDir};
+use crate::{
+    Error, Result,
+    gate::{ConfigFile, StateDir},
+};
 
 /// The configurations that the user trusts: their paths and the digests of their texts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustedConfigs {
     files: BTreeMap<PathBuf, Digest>,
+    /// The digests of the files that a configuration names, for those that name any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    named: BTreeMap<PathBuf, Digest>,
 }
 
 impl TrustedConfigs {
@@ -41,9 +48,18 @@ impl TrustedConfigs {
         }
     }
 
-    /// Returns true if the file at `path` is trusted with exactly this text.
-    pub fn covers(&self, path: &Path, text: &str) -> bool {
-        self.files.get(path) == Some(&Digest::of_bytes(text.as_bytes()))
+    /// Returns true if a file is trusted with exactly its text and the files that it names.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file that it names cannot be read.
+    pub fn covers(&self, file: &ConfigFile) -> Result<bool> {
+        let path = file.trusted_path();
+        if self.files.get(&path) != Some(&Digest::of_bytes(file.text.as_bytes())) {
+            return Ok(false);
+        }
+        // Only now: what an unknown text names is not even read.
+        Ok(self.named.get(&path) == file.named_digest()?.as_ref())
     }
 
     /// Returns true if the file at `path` was trusted with any text.
@@ -51,14 +67,19 @@ impl TrustedConfigs {
         self.files.contains_key(path)
     }
 
-    /// Trusts the file at `path` with this text, and stores that.
+    /// Trusts a file with its text and the files that it names, and stores that.
     ///
     /// # Errors
     ///
-    /// Fails if the list cannot be written.
-    pub fn add_trust(&mut self, state: &StateDir, path: &Path, text: &str) -> Result<()> {
-        self.files
-            .insert(path.to_owned(), Digest::of_bytes(text.as_bytes()));
+    /// Fails if a file that it names cannot be read, or if the list cannot be written.
+    pub fn add_trust(&mut self, state: &StateDir, file: &ConfigFile) -> Result<()> {
+        let path = file.trusted_path();
+        match file.named_digest()? {
+            Some(digest) => self.named.insert(path.clone(), digest),
+            None => self.named.remove(&path),
+        };
+        let text = Digest::of_bytes(file.text.as_bytes());
+        self.files.insert(path, text);
         self.store_list(state)
     }
 
@@ -68,6 +89,7 @@ impl TrustedConfigs {
     ///
     /// Fails if the list cannot be written.
     pub fn revoke_trust(&mut self, state: &StateDir, path: &Path) -> Result<bool> {
+        self.named.remove(path);
         let known = self.files.remove(path).is_some();
         self.store_list(state)?;
         Ok(known)
@@ -92,22 +114,87 @@ fn trust_list_path(state: &StateDir) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gate::ConfigOwner;
+
+    /// A project with a configuration, and the state directory of its user.
+    struct TrustBench {
+        dir: tempfile::TempDir,
+        state: StateDir,
+    }
+
+    impl TrustBench {
+        fn new(config: &str) -> Self {
+            let dir = tempfile::tempdir().expect("a directory");
+            fs::create_dir_all(dir.path().join("home")).expect("created");
+            fs::create_dir_all(dir.path().join("work/skills/a")).expect("created");
+            let state = StateDir::new(dir.path().join("home")).expect("absolute");
+            let bench = Self { dir, state };
+            bench.write("toolgate.toml", config);
+            bench
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.dir.path().join("work").join(name), text).expect("written");
+        }
+
+        fn file(&self) -> ConfigFile {
+            let path = self.dir.path().join("work/toolgate.toml");
+            ConfigFile::read(ConfigOwner::Project, path).expect("readable")
+        }
+
+        fn trust(&self) {
+            let mut trusted = TrustedConfigs::load(&self.state).expect("loads");
+            trusted
+                .add_trust(&self.state, &self.file())
+                .expect("stored");
+        }
+
+        fn is_trusted(&self) -> bool {
+            let trusted = TrustedConfigs::load(&self.state).expect("loads");
+            trusted.covers(&self.file()).expect("readable")
+        }
+    }
 
     #[test]
     fn a_file_is_trusted_only_with_the_text_it_was_trusted_with() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let home = StateDir::new(dir.path()).expect("absolute");
-        let path = Path::new("/p/toolgate.toml");
-        let mut trusted = TrustedConfigs::load(&home).expect("empty");
-        assert!(!trusted.covers(path, "a = 1"));
-        trusted.add_trust(&home, path, "a = 1").expect("kept");
-        let mut again = TrustedConfigs::load(&home).expect("reads");
-        assert!(
-            again.covers(path, "a = 1")
-                && !again.covers(path, "a = 2")
-                && !again.covers(Path::new("/q"), "a = 1")
-        );
-        assert!(again.revoke_trust(&home, path).expect("kept"));
-        assert!(!TrustedConfigs::load(&home).expect("reads").knows(path));
+        let bench = TrustBench::new("[run]\nmax_iterations = 1");
+        assert!(!bench.is_trusted());
+        bench.trust();
+        assert!(bench.is_trusted());
+        bench.write("toolgate.toml", "[run]\nmax_iterations = 2");
+        assert!(!bench.is_trusted());
+        bench.trust();
+        let path = bench.file().trusted_path();
+        let mut list = TrustedConfigs::load(&bench.state).expect("loads");
+        assert!(list.knows(&path) && list.revoke_trust(&bench.state, &path).expect("stored"));
+        assert!(!bench.is_trusted());
+    }
+
+    #[test]
+    fn the_files_that_a_configuration_names_are_part_of_its_trust() {
+        let config =
+            "[run]\nprices = 'prices.toml'\nskills = ['skills']\nmodel = 'script:model.toml'";
+        for (name, text) in [
+            ("prices.toml", "changed"),
+            ("skills/a/SKILL.md", "changed"),
+            ("skills/a/new.sh", "added"),
+            ("skills/SKILL.md", "added"),
+            ("model.toml", "created"),
+        ] {
+            let bench = TrustBench::new(config);
+            bench.write("prices.toml", "as trusted");
+            bench.write("skills/a/SKILL.md", "as trusted");
+            bench.trust();
+            assert!(bench.is_trusted());
+            bench.write(name, text);
+            assert!(!bench.is_trusted(), "{name}");
+            bench.trust();
+            assert!(bench.is_trusted(), "{name}");
+        }
+        let bench = TrustBench::new(config);
+        bench.write("skills/a/SKILL.md", "as trusted");
+        bench.trust();
+        fs::remove_file(bench.dir.path().join("work/skills/a/SKILL.md")).expect("removed");
+        assert!(!bench.is_trusted(), "a file is gone");
     }
 }

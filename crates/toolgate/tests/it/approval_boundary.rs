@@ -750,3 +750,78 @@ async fn without_keys_an_approval_needs_no_token() {
         [Some(Status::Ok)]
     );
 }
+
+#[tokio::test]
+async fn an_acknowledgement_is_recorded_and_cannot_be_removed_from_the_approval() {
+    let world = ApprovalWorld::new();
+    let stack = world.stack(world.asking_layer());
+    let (process, report, named) = world.run_until_asked(stack).await;
+    let unseen = Decision::approve("ann").unseen();
+    let service = process.approval_service();
+    service.decide(&named, unseen).await.expect("taken");
+    let changed = [ApprovalChange::Forged];
+    let edited = world
+        .edit_records(report.turn, report.results[0].id, |answer, _| {
+            answer.decision.unseen = false
+        })
+        .await;
+    let stack = edited.stack(edited.asking_layer());
+    assert_asked_again(&edited, &report, stack, edited.view(), &changed).await;
+    let process = world.open_process(world.stack(world.asking_layer())).await;
+    let report = resume_turn(&process, &report, world.view()).await;
+    assert_eq!(call_statuses(&report), [Some(Status::Ok)]);
+    let events = world.store.events(world.session, 0, usize::MAX).await;
+    let recorded = events.expect("reads").iter().any(|event| {
+        matches!(
+            event.as_tool(),
+            Some((_, ToolEvent::ToolApproved { unseen: true, .. }))
+        )
+    });
+    assert!(recorded, "the event says it");
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_link_that_was_placed_after_the_approval_needs_a_new_one() {
+    for placed in ["new.txt", "docs/new.txt", "old.txt"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = dir.path().canonicalize().expect("it exists");
+        std::fs::create_dir_all(root.join(".git/hooks")).expect("created");
+        std::fs::create_dir(root.join("docs")).expect("created");
+        std::fs::write(root.join("old.txt"), "one\n").expect("written");
+        std::fs::write(root.join(".git/hooks/old"), "one\n").expect("written");
+        let world = ApprovalWorld::new();
+        register_write(&world.registry, &root, &world.ran);
+        let stack = || {
+            let preview = FilePreview::new(&PathBase::new(&root));
+            let asking = Approval::from_effect(SideEffect::WorkspaceWrite).with_preview(preview);
+            world.stack(asking.keyring(world.ring.clone()))
+        };
+        let process = world.open_process(stack()).await;
+        let arguments = json!({ "path": placed, "content": "two\n" });
+        let write = ToolRequest::from_json("1", "write_file", arguments);
+        let report = run_turn(&process, world.view(), vec![write]).await;
+        let first = pending_request(&report, 0);
+        let service = process.approval_service();
+        let approved = service.decide(&first, Decision::approve("ann")).await;
+        approved.expect("taken");
+        // The target is as missing, or as long, as the file that was shown.
+        let target = if placed == "old.txt" {
+            "old"
+        } else {
+            "post-merge"
+        };
+        let target = root.join(".git/hooks").join(target);
+        let _ = std::fs::remove_file(root.join(placed));
+        std::os::unix::fs::symlink(target, root.join(placed)).expect("linked");
+        let changed = [ApprovalChange::File {
+            path: placed.into(),
+        }];
+        let again = assert_asked_again(&world, &report, stack(), world.view(), &changed).await;
+        let shown = pending_request(&again, 0).show(None).to_string();
+        assert!(
+            shown.contains(&format!("link: {placed} → .git/hooks/")),
+            "{shown}"
+        );
+    }
+}

@@ -17,7 +17,8 @@ use toolgate::{
     },
     layers::{Approval, RuleBook, RuleError, StandingRule},
     prelude::*,
-    session::{RejectCode, TurnEnd, TurnReport},
+    session::{Dispatcher, RejectCode, TurnEnd, TurnReport},
+    stack::ToolRequest,
     store::{ApprovalFilter, ApprovalState, MemoryStore, StoreHandle},
     value::{Json, Timestamp},
 };
@@ -374,7 +375,7 @@ async fn run_status(world: &ApprovalWorld, asking: Approval) -> Option<Status> {
 #[tokio::test]
 async fn a_standing_rule_decides_until_it_is_revoked_and_its_name_is_recorded() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     let asking = || world.asking_layer().with_rules(book.clone());
     assert_eq!(run_status(&world, asking()).await, None, "asked");
     book.add(build_rule("five", "allow", small_amounts()))
@@ -418,7 +419,7 @@ async fn a_standing_rule_decides_until_it_is_revoked_and_its_name_is_recorded() 
 #[tokio::test]
 async fn a_standing_rule_does_not_stand_for_a_quorum() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     book.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -433,8 +434,8 @@ async fn a_standing_rule_does_not_stand_for_a_quorum() {
 #[tokio::test]
 async fn a_rule_that_another_process_revokes_expires_here_within_a_second() {
     let world = ApprovalWorld::new();
-    let mine = RuleBook::new(world.handle()).in_project("shop");
-    let theirs = RuleBook::new(world.handle());
+    let mine = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
+    let theirs = RuleBook::new(world.handle(), world.ring.clone());
     mine.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -457,7 +458,7 @@ async fn a_rule_that_another_process_revokes_expires_here_within_a_second() {
 #[tokio::test]
 async fn deny_beats_allow_and_earlier_approvals() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle()).in_project("shop");
+    let book = RuleBook::new(world.handle(), world.ring.clone()).in_project("shop");
     let asking = || world.asking_layer().with_rules(book.clone());
     let (process, report, named) = world.run_until_asked(world.stack(asking())).await;
     process
@@ -487,7 +488,7 @@ async fn deny_beats_allow_and_earlier_approvals() {
 #[tokio::test]
 async fn a_rule_of_another_project_or_an_expired_one_does_not_apply() {
     let world = ApprovalWorld::new();
-    let book = RuleBook::new(world.handle());
+    let book = RuleBook::new(world.handle(), world.ring.clone());
     book.add(build_rule("five", "allow", small_amounts()))
         .await
         .expect("kept");
@@ -517,7 +518,7 @@ async fn a_preview_lists_the_past_calls_that_a_rule_matches() {
         ],
     )
     .await;
-    let book = RuleBook::new(world.handle());
+    let book = RuleBook::new(world.handle(), world.ring.clone());
     let matched = book
         .preview(&build_rule("five", "allow", small_amounts()))
         .await
@@ -544,7 +545,7 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
         .put_record_once(RecordKey::Other("rule/odd".into()), nonsense)
         .await
         .expect("kept");
-    let book = RuleBook::new(broken).in_project("shop");
+    let book = RuleBook::new(broken, world.ring.clone()).in_project("shop");
     let process = world
         .open_process(world.stack(world.asking_layer().with_rules(book)))
         .await;
@@ -554,4 +555,47 @@ async fn unreadable_rules_mean_that_approval_is_requested() {
         "look",
         "even for calls that need no approval otherwise"
     );
+}
+
+#[tokio::test]
+async fn a_message_shows_the_approver_the_call_that_runs() {
+    let world = ApprovalWorld::new();
+    for (note, visible) in [
+        (
+            "Cookie: a=b; touch pwned",
+            "note: Cookie: a=b; touch pwned⟨looks like a secret⟩",
+        ),
+        (
+            "PASSWORD=hunter2;touch pwned",
+            "note: PASSWORD=hunter2;touch⟨looks like a secret⟩ pwned",
+        ),
+        (
+            "TOKEN=Zk3PqR7tVx9LmN2sQw5T ls",
+            "note: TOKEN=Zk3PqR7tVx9LmN2sQw5T⟨looks like a secret⟩ ls",
+        ),
+        ("a\u{200b}b", "note: a⟨U+200B⟩b"),
+        (
+            "https://u:p4ssw0rd;x@host",
+            "note: https://u:p4ssw0rd;x⟨looks like a secret⟩@host",
+        ),
+    ] {
+        let builder = Dispatcher::builder(world.stack(world.asking_layer()))
+            .store(world.store.clone())
+            .keyring(world.ring.clone())
+            .redactor(toolgate::layers::SecretScanner::standard());
+        let process = builder.build().await.expect("builds");
+        let arguments = json!({ "amount": 5, "note": note });
+        let call = ToolRequest::from_json("1", "pay", arguments);
+        let report = run_turn(&process, world.view(), vec![call]).await;
+        let desk = process.approval_service();
+        let messages = suspended_messages(&desk, &report).await.expect("written");
+        let [part] = &approval_requests(&messages)[..] else {
+            panic!("one request: {messages:?}")
+        };
+        assert!(
+            part.rendered.iter().any(|line| line == visible),
+            "{:?}",
+            part.rendered
+        );
+    }
 }

@@ -11,13 +11,14 @@ use toolgate::{
     approval::{AdmittedDecision, ApprovalRequest, ApprovalService, DecisionTarget, Quorum},
     layers::Approval,
     prelude::*,
-    session::{Dispatcher, RejectCode, TurnReport},
+    session::{DeliverError, Dispatcher, RejectCode, TurnReport},
     store::{
         ApprovalFilter, ApprovalState, MailboxItem, MailboxStore, RecordKey, RecordStore,
         StoreRecord,
     },
     value::Json,
 };
+use toolgate_testkit::authenticated;
 
 async fn request_with_token(world: &ApprovalWorld) -> (Dispatcher, TurnReport, String) {
     let (process, report, _) = world
@@ -104,16 +105,18 @@ async fn a_decision_with_the_token_of_the_request_is_accepted_and_runs_once() {
 async fn a_forged_token_is_rejected() {
     let world = ApprovalWorld::new();
     let (_, report, token) = request_with_token(&world).await;
-    let forged = ApprovalService::new(world.handle()).keyring(keyring_with("k1", 66));
-    let rows = forged
+    // Another installation does not even issue a token for a request that it has not sealed.
+    let other = ApprovalService::new(world.handle()).keyring(keyring_with("k1", 66));
+    let rows = other
         .list_approvals(ApprovalFilter::default())
         .await
         .expect("lists");
-    let theirs = forged
-        .request_token(&rows[0])
-        .await
-        .expect("reads")
-        .expect("signed");
+    let unsealed = other.request_token(&rows[0]).await;
+    assert!(
+        matches!(unsealed, Err(DeliverError::Changed(_))),
+        "{unsealed:?}"
+    );
+    let theirs = keyring_with("k1", 66).ask_token(&pending_request(&report, 0));
     assert_eq!(
         code_of(
             world
@@ -516,7 +519,10 @@ async fn a_quorum_needs_two_different_approvers_other_than_the_requester() {
         } else {
             process.approval_service()
         };
-        let decide = async |name: &str| service.decide(&named, Decision::approve(name)).await;
+        let decide = async |name: &str| {
+            let decision = Decision::approve(authenticated(name));
+            service.decide(&named, decision).await
+        };
         assert_eq!(code_of(decide("eve").await), RejectCode::SelfApproval);
         assert_eq!(code_of(decide("mallory").await), RejectCode::NotEntitled);
         decide("ann").await.expect("counted");
@@ -561,12 +567,12 @@ async fn votes_for_other_arguments_do_not_add_up_and_one_denial_denies() {
     let desk = world.approval_service();
     let counted = AdmittedDecision::Counted { missing: 1 };
     assert_eq!(
-        desk.decide(&named, Decision::approve("ann"))
+        desk.decide(&named, Decision::approve(authenticated("ann")))
             .await
             .expect("counted"),
         counted
     );
-    let edited = Decision::approve_with_edits("bob", amount_arguments(6));
+    let edited = Decision::approve_with_edits(authenticated("bob"), amount_arguments(6));
     assert_eq!(desk.decide(&named, edited).await.expect("counted"), counted);
     let shown = desk
         .find_approval(named.approval_id)
@@ -595,7 +601,7 @@ async fn store_vote(
 ) {
     let vote = toolgate::approval::Vote::from_decision(
         named,
-        &Decision::approve(name),
+        &Decision::approve(authenticated(name)),
         toolgate::value::Timestamp::EPOCH,
     )
     .expect("approves");
@@ -607,7 +613,7 @@ async fn store_vote(
     world
         .store
         .put_record_once(
-            toolgate::approval::Vote::record_key(named, &name.into()),
+            toolgate::approval::Vote::record_key(named, &authenticated(name)),
             StoreRecord::Json(vote),
         )
         .await
@@ -625,14 +631,14 @@ async fn an_unsigned_vote_in_the_store_does_not_count() {
         let desk = world.approval_service();
         let counted = AdmittedDecision::Counted { missing: 1 };
         assert_eq!(
-            desk.decide(&named, Decision::approve("bob"))
+            desk.decide(&named, Decision::approve(authenticated("bob")))
                 .await
                 .expect("counted"),
             counted
         );
         assert_eq!(
             code_of(
-                desk.decide(&named, Decision::approve("ann"))
+                desk.decide(&named, Decision::approve(authenticated("ann")))
                     .await
                     .map(drop)
             ),
@@ -671,7 +677,7 @@ async fn a_denied_call_is_not_listed_as_pending_by_any_driver() {
     );
     let again = process
         .approval_service()
-        .decide(&named, Decision::approve("bob"))
+        .decide(&named, Decision::approve(authenticated("bob")))
         .await;
     assert_eq!(code_of(again), RejectCode::AlreadyDenied);
     assert_eq!(
@@ -691,13 +697,13 @@ async fn a_last_vote_whose_process_died_is_completed_by_repeating_it() {
     }
     let answer = world
         .approval_service()
-        .decide(&named, Decision::approve("bob"))
+        .decide(&named, Decision::approve(authenticated("bob")))
         .await
         .expect("taken");
     assert_eq!(
         answer,
         AdmittedDecision::Decided {
-            with: vec!["ann".into()]
+            with: vec![authenticated("ann")]
         }
     );
     let process = world.open_process(world.stack(two_of(&world, &[]))).await;

@@ -1,14 +1,17 @@
 //! Tests of the facade: approvals, receipts, crashes, and both modes of a session. One program, so
 //! that it is linked once.
 
+mod access;
 mod approval_boundary;
 mod approval_flow;
 mod approval_service;
 mod approval_world;
+mod approver_identity;
 mod billing;
 mod canaries;
 mod crash;
 mod errors;
+mod evidence;
 mod front_door;
 mod modes;
 mod one_receipt;

@@ -19,6 +19,7 @@ use toolgate::{
     tool::Context,
     value::{Labels, SessionId},
 };
+use toolgate_testkit::authenticated;
 
 /// What the tool has seen.
 type SeenLabels = Arc<Mutex<Vec<Labels>>>;
@@ -210,7 +211,9 @@ async fn the_owner_of_a_session_approves_without_a_quorum_and_never_with_one() {
         let (session, seen) = open_with(&MemoryStore::new(), new_id(), config, owned).await;
         let report = session.run("look").await.expect("runs");
         let question = report.pending[0].question.clone().expect("is asked");
-        let decided = session.decide(&*question, Decision::approve("Eve")).await;
+        let decided = session
+            .decide(&*question, Decision::approve(authenticated("Eve")))
+            .await;
         if approves {
             decided.expect("is accepted");
             session.resume().await.expect("resumes");

@@ -1,19 +1,29 @@
 //! `toolgate approvals approve` and `deny`: a decision is stored before the command returns.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use toolgate::{
     Arguments, Decision,
-    approval::{AdmittedDecision, ApprovalRequestRef, ApprovalService, Verdict},
-    session::{DeliverError, RejectCode},
+    approval::{AdmittedDecision, ApprovalRequestRef, ApprovalService, Verdict, VisibleText},
+    layers::{FilePreview, PathBase, SharedPreview},
+    session::DeliverError,
     store::{ApprovalFilter, ApprovalRow, SessionFilter, StoreHandle},
-    value::{Principal, SessionId},
+    value::SessionId,
 };
 
-use super::{ApproveArgs, DecisionArgs, DenyArgs, show::load_approvals};
+use super::{
+    ApproveArgs, DecisionArgs, DenyArgs,
+    show::{load_approvals, open_service},
+};
 use crate::{
     CliError, CommandContext, Exit,
     env::{confirm::require_confirmation, ids, style, times},
-    show::agent_sessions,
+    show::{
+        agent_sessions,
+        entitlement::{describe_missing, describe_rejection},
+        render::{self, render_shown},
+    },
 };
 
 pub(super) async fn run_approve(args: &ApproveArgs, cx: &CommandContext) -> Result<Exit, CliError> {
@@ -26,7 +36,7 @@ pub(super) async fn run_approve(args: &ApproveArgs, cx: &CommandContext) -> Resu
         },
         None => Verdict::Approve,
     };
-    decide_approvals(&args.which, cx, verdict).await
+    decide_approvals(&args.which, cx, verdict, args.unseen).await
 }
 
 pub(super) async fn run_deny(args: &DenyArgs, cx: &CommandContext) -> Result<Exit, CliError> {
@@ -36,6 +46,7 @@ pub(super) async fn run_deny(args: &DenyArgs, cx: &CommandContext) -> Result<Exi
         Verdict::Deny {
             reason: args.reason.clone(),
         },
+        false,
     )
     .await
 }
@@ -55,21 +66,27 @@ async fn decide_approvals(
     which: &DecisionArgs,
     cx: &CommandContext,
     verdict: Verdict,
+    unseen: bool,
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
-    let desk = ApprovalService::new(store.clone()).keyring(cx.load_keys()?.keyring());
+    let desk = open_service(cx, &store)?;
     // All ids are resolved first: a misspelt one must not leave half of the decisions made.
-    let rows = find_approvals(which, cx, &store, &desk, &verdict).await?;
-    let by = which
-        .by
-        .as_deref()
-        .map_or_else(|| cx.current_user(), Principal::from);
+    let rows = find_approvals(which, cx, &store, &desk).await?;
+    let is_approval = !matches!(verdict, Verdict::Deny { .. });
+    if is_approval && !unseen {
+        for row in &rows {
+            print_request(cx, &store, &desk, row, &verdict).await?;
+        }
+    }
+    confirm_decisions(which, cx, &rows, &verdict, unseen)?;
+    let by = cx.current_approver(which.by.as_deref());
     let mut exit = Exit::Done;
     let mut sessions = Vec::new();
     for row in &rows {
         let decision = Decision {
             verdict: verdict.clone(),
             by: by.clone(),
+            unseen,
         };
         let answer = desk
             .decide(ApprovalRequestRef::from(&*row.request), decision)
@@ -88,13 +105,12 @@ async fn decide_approvals(
     Ok(exit)
 }
 
-/// Finds the approvals to decide on. With `--all` they are listed and confirmed first.
+/// Finds the approvals to decide on.
 async fn find_approvals(
     which: &DecisionArgs,
     cx: &CommandContext,
     store: &StoreHandle,
     desk: &ApprovalService,
-    verdict: &Verdict,
 ) -> Result<Vec<ApprovalRow>, CliError> {
     if !which.all {
         let mut rows = Vec::new();
@@ -103,32 +119,90 @@ async fn find_approvals(
         }
         return Ok(rows);
     }
-    let rows = load_approvals(
-        desk,
-        ApprovalFilter {
-            limit: 500,
-            ..ApprovalFilter::default()
-        },
-    )
-    .await?;
+    let filter = ApprovalFilter {
+        limit: 500,
+        ..ApprovalFilter::default()
+    };
+    let rows = load_approvals(desk, filter).await?;
     if rows.is_empty() {
         cx.out.print_note("no approval is pending")?;
-        return Ok(rows);
     }
-    for row in rows.iter().filter(|_| !which.yes && !cx.out.is_json()) {
-        cx.out.print_line(format_args!(
-            "{}  {}",
-            ids::short_id(row.request.approval_id),
-            row.request.tool
-        ))?;
-    }
-    let what = if matches!(verdict, Verdict::Deny { .. }) {
-        "Deny"
-    } else {
-        "Approve"
-    };
-    require_confirmation(cx, &format!("{what} all {}?", rows.len()), which.yes)?;
     Ok(rows)
+}
+
+/// Prints what is about to be approved, in full.
+///
+/// # Errors
+///
+/// Fails if the request cannot be shown: nothing is approved that was not printed.
+async fn print_request(
+    cx: &CommandContext,
+    store: &StoreHandle,
+    desk: &ApprovalService,
+    row: &ApprovalRow,
+    verdict: &Verdict,
+) -> Result<(), CliError> {
+    let id = row.request.approval_id;
+    let details = desk.find_approval(id).await?;
+    let workspace = ids::workspace_of(store, row.session).await?;
+    // Whatever the state in the list says: anyone who can write to the database can change it.
+    let Some(mut request) = details.and_then(|details| details.request) else {
+        let problem = format!("{}: the request cannot be shown", ids::short_id(id));
+        return Err(CliError::new(problem)
+            .with_hint("it may be decided already; --unseen approves it without reading it"));
+    };
+    if let Verdict::ApproveWithEdits { arguments } = verdict {
+        // The stored preview, files and links are about other arguments.
+        let request = Arc::make_mut(&mut request);
+        request.arguments = arguments.clone();
+        request.arguments_digest = arguments.digest();
+        request.shown = None;
+        request.files.clear();
+        let workspace = workspace.unwrap_or_else(|| cx.paths.workspace.clone());
+        let preview = SharedPreview::new(FilePreview::new(&PathBase::new(&workspace)));
+        request.links = preview.find_links(arguments);
+    }
+    let shown = desk.show_request(&request);
+    if cx.out.is_json() {
+        let rendered: Vec<String> = shown.lines().collect();
+        return cx
+            .out
+            .print_json(&json!({ "approval_id": id, "rendered": rendered }));
+    }
+    let lines = render_shown(&shown, render::text_width());
+    cx.out.print_line(style::bold(ids::short_id(id)))?;
+    lines.iter().try_for_each(|line| cx.out.print_line(line))
+}
+
+/// Asks for confirmation: of all decisions together, and at a terminal of every approval.
+fn confirm_decisions(
+    which: &DecisionArgs,
+    cx: &CommandContext,
+    rows: &[ApprovalRow],
+    verdict: &Verdict,
+    unseen: bool,
+) -> Result<(), CliError> {
+    let is_denial = matches!(verdict, Verdict::Deny { .. });
+    // A script has the request in its output; a person at a terminal has to read it first.
+    let asks = which.all || cx.out.is_interactive() && !is_denial && !unseen;
+    if rows.is_empty() || !asks {
+        return Ok(());
+    }
+    for row in rows
+        .iter()
+        .filter(|_| is_denial && !which.yes && !cx.out.is_json())
+    {
+        let tool = VisibleText::new(row.request.tool.as_str());
+        let id = ids::short_id(row.request.approval_id);
+        cx.out.print_line(format_args!("{id}  {tool}"))?;
+    }
+    let what = if is_denial { "Deny" } else { "Approve" };
+    let which_ones = match (which.all, rows.len()) {
+        (true, count) => format!("all {count}"),
+        (false, 1) => "it".to_owned(),
+        (false, count) => format!("these {count}"),
+    };
+    require_confirmation(cx, &format!("{what} {which_ones}?"), which.yes)
 }
 
 fn print_decision(
@@ -138,7 +212,7 @@ fn print_decision(
     answer: &Result<AdmittedDecision, DeliverError>,
 ) -> Result<(), CliError> {
     let id = row.request.approval_id;
-    let tool = &row.request.tool;
+    let tool = VisibleText::new(row.request.tool.as_str());
     if cx.out.is_json() {
         let (taken, missing) = match answer {
             Ok(AdmittedDecision::Decided { .. }) => ("decided", None),
@@ -147,7 +221,7 @@ fn print_decision(
         };
         let error = answer.as_ref().err();
         return cx.out.print_json(&json!({
-            "approval_id": id, "session": row.session, "tool": tool, "taken": taken, "missing": missing,
+            "approval_id": id, "session": row.session, "tool": row.request.tool, "taken": taken, "missing": missing,
             "code": error.and_then(DeliverError::code), "error": error.map(ToString::to_string),
         }));
     }
@@ -163,8 +237,9 @@ fn print_decision(
             .out
             .print_line(format_args!("{} {name}", style::good("approved"))),
         (Ok(AdmittedDecision::Counted { missing }), _) => cx.out.print_line(format_args!(
-            "{} {name}; {missing} more approvals needed",
-            style::warn("counted")
+            "{} {name}; {}",
+            style::warn("counted"),
+            describe_missing(*missing)
         )),
         (Err(error), _) => {
             cx.out.print_error(&CliError::new(format!(
@@ -174,20 +249,6 @@ fn print_decision(
             Ok(())
         }
     }
-}
-
-/// Formats a rejected decision with its code, as it is in the log.
-fn describe_rejection(error: &DeliverError) -> String {
-    let word = error
-        .code()
-        .and_then(|code| serde_json::to_value(code).ok());
-    let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
-    let said = match error.code() {
-        Some(RejectCode::Duplicate) => "it was decided already".to_owned(),
-        Some(RejectCode::AlreadyDenied) => "it was denied already".to_owned(),
-        _ => CliError::from_error(error).to_string(),
-    };
-    format!("{said}{}", word.unwrap_or_default())
 }
 
 /// Prints how the suspended session continues.

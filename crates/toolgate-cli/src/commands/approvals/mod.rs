@@ -33,7 +33,7 @@ pub enum ApprovalsCommand {
     Approve(ApproveArgs),
     /// Deny calls
     Deny(DenyArgs),
-    /// List, add, preview and revoke standing rules
+    /// List, add, preview, sign and revoke standing rules
     Rules(rules::RulesArgs),
 }
 
@@ -78,18 +78,19 @@ pub struct DecisionArgs {
     #[arg(long)]
     pub all: bool,
     /// Do not ask for confirmation
-    #[arg(long, short, requires = "all")]
+    #[arg(long, short)]
     pub yes: bool,
-    /// Decide in this name instead of your own
+    /// Record this name as a claim beside your account, which decides
     #[arg(long, value_name = "NAME")]
     pub by: Option<String>,
 }
 
-/// Approves pending calls, so that they run.
+/// Approves pending calls, so that they run. Each is printed in full first.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate approvals approve 7f3a 9c01
+  toolgate approvals approve 7f3a --unseen         without printing it; the decision records that
   toolgate approvals approve 7f3a --edit '{\"command\": \"cargo test\"}'
   toolgate approvals approve --all --yes")]
 pub struct ApproveArgs {
@@ -99,6 +100,9 @@ pub struct ApproveArgs {
     /// Run it with these arguments instead: JSON, or @FILE with JSON
     #[arg(long, value_name = "JSON", conflicts_with = "all")]
     pub edit: Option<String>,
+    /// Approve without being shown the requests; the decision records that
+    #[arg(long)]
+    pub unseen: bool,
 }
 
 /// Denies pending calls. The model receives the reason.

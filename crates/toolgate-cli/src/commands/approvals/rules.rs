@@ -1,26 +1,29 @@
 //! `toolgate approvals rules`: standing decisions, previewed before they are stored.
 
-use std::{collections::BTreeMap, time::Duration};
+mod build;
+mod sign;
+
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolgate::{
-    layers::{
-        ArgumentPattern, MatchedCall, RuleBook, RuleDraft, RuleEffect, RuleScope, StandingRule,
-    },
+    layers::{MatchedCall, RuleBook, RuleEffect, RuleScope, RuleSigner, StandingRule, StoredRule},
     store::StoreHandle,
-    value::{Timestamp, parse_argument_pointer},
+    value::Timestamp,
 };
 
+use self::build::build_rule;
 use crate::{
     CliError, CommandContext, Exit,
     env::{confirm::require_confirmation, ids, style, times},
     show::render::{StyledLine, TextTable},
 };
 
-/// Lists, adds, previews and revokes standing rules: decisions on calls that need an approval.
+/// Lists, adds, previews, signs and revokes standing rules: decisions on calls that need an approval.
 ///
-/// A rule never allows what policy blocks, and one that denies beats one that allows.
+/// A rule never allows what policy blocks, and one that denies beats one that allows. A rule that
+/// allows counts only if it is signed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -44,6 +47,10 @@ pub enum RulesCommand {
     Add(RuleAddArgs),
     /// Show which past calls a rule would have matched
     Preview(RulePreviewArgs),
+    /// Sign rules that have no effect without a signature, after showing each
+    Sign(RuleSignArgs),
+    /// Print the key that signs your rules, for others who trust them
+    Key(RuleKeyArgs),
     /// Revoke a rule
     Revoke(RuleRevokeArgs),
 }
@@ -68,9 +75,12 @@ pub struct RuleArgs {
     /// Match an argument by a glob: NAME=PATTERN or /json/pointer=PATTERN
     #[arg(long = "arg", value_name = "NAME=GLOB")]
     pub args: Vec<String>,
-    /// Match an argument exactly, as JSON or text
+    /// Match an argument exactly: text, or what the tool's schema wants
     #[arg(long, value_name = "NAME=VALUE")]
     pub exact: Vec<String>,
+    /// Match an argument exactly, as JSON, for a tool whose schema is not known here
+    #[arg(long, value_name = "NAME=JSON")]
+    pub exact_json: Vec<String>,
     /// Match any value of an argument; a rule allows no call with an argument that it does not name
     #[arg(long, value_name = "NAME")]
     pub any: Vec<String>,
@@ -119,6 +129,30 @@ pub struct RulePreviewArgs {
     pub rule: RuleArgs,
 }
 
+/// Signs rules that have no effect without a signature: those of an earlier version, those that were
+/// changed in the store, and those of other users. Each is shown before it is signed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate approvals rules sign
+  toolgate approvals rules sign docs --yes")]
+pub struct RuleSignArgs {
+    /// The rules to sign; by default all that allow calls and have no effect
+    #[arg(value_name = "RULE")]
+    pub ids: Vec<String>,
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub yes: bool,
+}
+
+/// Prints the public key that signs your rules. Another user who shares the database and trusts your
+/// rules adds it to `trusted_keys` in `[standing_rules]` of their own configuration.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate approvals rules key")]
+pub struct RuleKeyArgs {}
+
 /// Revokes a rule. It is no longer in effect when the command returns.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -131,8 +165,7 @@ pub struct RuleRevokeArgs {
 
 pub(super) async fn run_rules(args: &RulesArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
-    let project = cx.paths.workspace.display().to_string();
-    let book = RuleBook::new(store.clone()).in_project(&project);
+    let book = cx.open_rule_book(store.clone())?;
     match &args.what {
         RulesCommand::List(_) => list_rules(cx, &book).await?,
         RulesCommand::Preview(args) => {
@@ -140,6 +173,8 @@ pub(super) async fn run_rules(args: &RulesArgs, cx: &CommandContext) -> Result<E
             preview_rule(cx, &book, &rule).await?;
         }
         RulesCommand::Add(args) => add_rule(args, cx, &store, &book).await?,
+        RulesCommand::Sign(args) => sign::sign_rules(args, cx, &book).await?,
+        RulesCommand::Key(_) => sign::print_key(cx)?,
         RulesCommand::Revoke(args) => {
             let unknown = |error| {
                 CliError::from(error).with_hint("`toolgate approvals rules list` shows them")
@@ -162,7 +197,9 @@ pub(super) async fn run_rules(args: &RulesArgs, cx: &CommandContext) -> Result<E
 async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError> {
     let rules = book.list().await?;
     if cx.out.is_json() {
-        return rules.iter().try_for_each(|rule| cx.out.print_json(rule));
+        return rules
+            .iter()
+            .try_for_each(|stored| cx.out.print_json(&rule_json(stored)));
     }
     let mut table = TextTable::for_output().with_head([
         "rule",
@@ -171,9 +208,10 @@ async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError
         "where",
         "by",
         "until",
+        "signed",
         "arguments",
     ]);
-    for rule in &rules {
+    for StoredRule { rule, signer } in &rules {
         table.add_row([
             style::bold(&rule.id),
             effect_label(rule.effect),
@@ -182,13 +220,41 @@ async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError
             rule.owner.as_str().into(),
             rule.expires_at
                 .map_or_else(|| "no expiry".into(), expiry_label),
+            signer_label(*signer),
             rule.arguments_text().into(),
         ]);
     }
     if table.is_empty() {
-        cx.out.print_note("there are no standing rules")
-    } else {
-        cx.out.print_line(table)
+        return cx.out.print_note("there are no standing rules");
+    }
+    cx.out.print_line(table)?;
+    if rules.iter().all(StoredRule::is_effective) {
+        return Ok(());
+    }
+    cx.out.print_note(
+        "note: a rule that allows has no effect without your signature; `toolgate approvals rules sign` shows and signs them",
+    )
+}
+
+/// Returns the rule with the origin of its signature.
+fn rule_json(stored: &StoredRule) -> Value {
+    let mut value = json!(stored.rule);
+    value["signature"] = match stored.signer {
+        RuleSigner::Own => json!("own"),
+        RuleSigner::Trusted(_) => json!("trusted"),
+        RuleSigner::Foreign(_) => json!("foreign"),
+        RuleSigner::Unsigned => json!("unsigned"),
+    };
+    value["effective"] = json!(stored.is_effective());
+    value
+}
+
+fn signer_label(signer: RuleSigner) -> StyledLine {
+    match signer {
+        RuleSigner::Own => "yes".into(),
+        RuleSigner::Trusted(_) => "by a trusted key".into(),
+        RuleSigner::Foreign(_) => style::bad("by an unknown key"),
+        RuleSigner::Unsigned => style::bad("unsigned"),
     }
 }
 
@@ -264,103 +330,6 @@ fn matched_json(call: &MatchedCall) -> Value {
         "approval_id": call.approval_id, "tool": call.tool, "session": call.session, "asked_at": call.asked_at,
         "state": call.state,
     })
-}
-
-async fn build_rule(
-    args: &RuleArgs,
-    id: Option<&str>,
-    cx: &CommandContext,
-    store: &StoreHandle,
-) -> Result<StandingRule, CliError> {
-    let created_at = times::current_time();
-    let owner = cx.current_user();
-    let mut rule = match &args.from {
-        Some(approval) => {
-            let row = ids::find_approval(store, approval).await?;
-            RuleDraft::for_request(&row.request, row.session, owner, created_at)?
-                .rule()
-                .clone()
-        }
-        None => StandingRule {
-            id: format!("rule-{}", ids::short_id(uuid::Uuid::now_v7())),
-            effect: RuleEffect::Allow,
-            tool: args.tool.clone().unwrap_or_default(),
-            arguments: BTreeMap::new(),
-            scope: project_scope(cx),
-            owner,
-            created_at,
-            expires_at: None,
-            reason: None,
-        },
-    };
-    if let Some(id) = id {
-        rule.id = id.to_owned();
-    }
-    if args.deny {
-        rule.effect = RuleEffect::Deny;
-    }
-    if let Some(scope) = &args.scope {
-        rule.scope = parse_scope(scope, cx, store).await?;
-    }
-    rule.expires_at = args.span.map(|span| created_at.plus(span));
-    rule.reason = args.reason.clone().or(rule.reason);
-    add_patterns(args, &mut rule)?;
-    Ok(rule)
-}
-
-/// Adds the patterns of the command line to a rule.
-fn add_patterns(args: &RuleArgs, rule: &mut StandingRule) -> Result<(), CliError> {
-    for text in &args.args {
-        let (pointer, glob) = parse_pattern(text)?;
-        let pattern = ArgumentPattern::Glob(glob.to_owned());
-        rule.arguments.insert(pointer, pattern);
-    }
-    for text in &args.exact {
-        let (pointer, value) = parse_pattern(text)?;
-        // `limit=5` is a number and `command=ls` a text: what does not parse as JSON is text.
-        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
-        rule.arguments
-            .insert(pointer, ArgumentPattern::Equals(value));
-    }
-    for name in &args.any {
-        let pointer = parse_argument_pointer(name);
-        rule.arguments.insert(pointer, ArgumentPattern::Any);
-    }
-    Ok(())
-}
-
-/// Parses `name=pattern`; a name that is not a JSON pointer names a top-level argument.
-fn parse_pattern(text: &str) -> Result<(String, &str), CliError> {
-    let how = "write --arg 'command=cargo *', or --arg '/options/path=docs/*'";
-    let (name, pattern) = text
-        .split_once('=')
-        .filter(|(name, _)| !name.is_empty())
-        .ok_or_else(|| {
-            CliError::usage(format!("{text:?} does not name an argument")).with_hint(how)
-        })?;
-    Ok((parse_argument_pointer(name), pattern))
-}
-
-fn project_scope(cx: &CommandContext) -> RuleScope {
-    RuleScope::Project {
-        project: cx.paths.workspace.display().to_string(),
-    }
-}
-
-async fn parse_scope(
-    text: &str,
-    cx: &CommandContext,
-    store: &StoreHandle,
-) -> Result<RuleScope, CliError> {
-    match text.split_once(':') {
-        None if text == "project" => Ok(project_scope(cx)),
-        None if text == "everywhere" => Ok(RuleScope::Global),
-        Some(("session", id)) => Ok(RuleScope::Session {
-            session: ids::find_session(store, id).await?,
-        }),
-        _ => Err(CliError::usage(format!("{text:?} is not a scope"))
-            .with_hint("--scope is project, everywhere or session:ID")),
-    }
 }
 
 fn effect_label(effect: RuleEffect) -> StyledLine {

@@ -2,8 +2,9 @@
 
 use serde_json::{Value, json};
 use toolgate::{
-    approval::{ApprovalDetails, ApprovalRequest, ApprovalService, Vote},
-    store::{ApprovalFilter, ApprovalRow, ApprovalState},
+    approval::{ApprovalDetails, ApprovalService, Vote},
+    layers::SecretScanner,
+    store::{ApprovalFilter, ApprovalRow, ApprovalState, StoreHandle},
     value::ApprovalId,
 };
 
@@ -11,7 +12,10 @@ use super::{ApprovalsListArgs, ApprovalsShowArgs};
 use crate::{
     CliError, CommandContext, Exit,
     env::{ids, style, times},
-    show::render::{self, StyledLine, TextTable},
+    show::{
+        render::{self, StyledLine, TextTable},
+        stored_requests,
+    },
 };
 
 /// The number of rows per query.
@@ -32,10 +36,12 @@ pub(super) async fn list_approvals(
         limit: PAGE,
         ..ApprovalFilter::default()
     };
-    let rows = load_approvals(&ApprovalService::new(store), filter).await?;
+    let desk = open_service(cx, &store)?;
+    let rows = load_approvals(&desk, filter).await?;
     if cx.out.is_json() {
-        rows.iter()
-            .try_for_each(|row| cx.out.print_json(&approval_json(row)))?;
+        for row in &rows {
+            cx.out.print_json(&listed_json(&desk, row).await)?;
+        }
         return Ok(Exit::Done);
     }
     let mut table = TextTable::for_output().with_head([
@@ -47,13 +53,14 @@ pub(super) async fn list_approvals(
         "arguments",
     ]);
     for row in &rows {
+        let (tool, arguments) = short_call(&desk, row).await;
         table.add_row([
             style::bold(ids::short_id(row.request.approval_id)),
-            row.request.tool.as_str().into(),
+            tool,
             times::format_time(row.asked_at).into(),
             ids::short_id(row.session).into(),
             state_label(row.state),
-            short_arguments(&row.request),
+            arguments,
         ]);
     }
     if table.is_empty() {
@@ -62,6 +69,17 @@ pub(super) async fn list_approvals(
         cx.out.print_line(table)?
     }
     Ok(Exit::Done)
+}
+
+/// Opens the approval service on a store, with the keys of the user. What approvers see is masked by
+/// the bundled rules for secrets.
+pub(super) fn open_service(
+    cx: &CommandContext,
+    store: &StoreHandle,
+) -> Result<ApprovalService, CliError> {
+    let keyring = cx.load_keys()?.keyring();
+    let service = ApprovalService::new(store.clone()).keyring(keyring);
+    Ok(service.redactor(SecretScanner::standard()))
 }
 
 /// Loads all rows that match a filter, page by page.
@@ -90,10 +108,8 @@ pub(super) async fn show_approval(
         .await?
         .request
         .approval_id;
-    let shown = ApprovalService::new(store)
-        .keyring(cx.load_keys()?.keyring())
-        .find_approval(id)
-        .await?;
+    let desk = open_service(cx, &store)?;
+    let shown = desk.find_approval(id).await?;
     // It was found a moment ago; its session may have been erased since.
     let shown =
         shown.ok_or_else(|| CliError::usage(format!("the approval {id} no longer exists")))?;
@@ -101,9 +117,12 @@ pub(super) async fn show_approval(
         let mut said = approval_json(&shown.row);
         said["votes"] =
             serde_json::to_value(shown.votes.iter().map(|vote| &vote.by).collect::<Vec<_>>())?;
+        let rendered = shown.request.as_ref();
+        let rendered = rendered.map(|request| desk.show_request(request).lines().collect());
+        said["rendered"] = serde_json::to_value::<Option<Vec<String>>>(rendered)?;
         cx.out.print_json(&said)?;
     } else {
-        print_approval(cx, &shown)?;
+        print_approval(cx, &desk, &shown)?;
     }
     Ok(Exit::Done)
 }
@@ -129,22 +148,51 @@ fn state_label(state: ApprovalState) -> StyledLine {
     }
 }
 
-/// Returns the arguments in one line.
-fn short_arguments(request: &ApprovalRequest) -> StyledLine {
-    if request.withheld {
-        // Too large to show, or redaction failed: the request carries no arguments.
-        return "(withheld)".into();
+/// Returns tool and arguments in one line: of a pending request as the approver sees them. Of a
+/// request that was changed in the store nothing is shown.
+async fn short_call(desk: &ApprovalService, row: &ApprovalRow) -> (StyledLine, StyledLine) {
+    if row.state != ApprovalState::Pending {
+        let given = row.request.arguments.as_json().as_value();
+        let given = StyledLine::from(render::arguments::format_short(given));
+        return (row.request.tool.as_str().into(), given.clip(60));
     }
-    let text = render::arguments::format_short(request.arguments.as_json().as_value());
-    StyledLine::from(text).clip(60)
+    match stored_requests::load_request(desk, row.request.approval_id).await {
+        Ok(request) => {
+            let shown = desk.show_request(&request);
+            let given = StyledLine::from(render::arguments::format_shown(&shown));
+            (shown.tool.as_str().into(), given.clip(60))
+        }
+        Err(error) => ("?".into(), style::bad(format!("not shown: {error}"))),
+    }
 }
 
-fn print_approval(cx: &CommandContext, shown: &ApprovalDetails) -> Result<(), CliError> {
-    let ApprovalDetails { row, votes } = shown;
-    let request = &row.request;
+/// Returns a row of the list as JSON, without the request if it was changed in the store.
+async fn listed_json(desk: &ApprovalService, row: &ApprovalRow) -> Value {
+    let mut listed = approval_json(row);
+    if let Err(error) = stored_requests::load_request(desk, row.request.approval_id).await
+        && row.state == ApprovalState::Pending
+    {
+        listed["tool"] = Value::Null;
+        listed["request"] = Value::Null;
+        listed["error"] = error.to_string().into();
+    }
+    listed
+}
+
+fn print_approval(
+    cx: &CommandContext,
+    desk: &ApprovalService,
+    shown: &ApprovalDetails,
+) -> Result<(), CliError> {
+    let ApprovalDetails {
+        row,
+        request,
+        votes,
+    } = shown;
+    let id = row.request.approval_id;
     cx.out.print_line(format_args!(
         "{}  {}",
-        style::bold(request.approval_id),
+        style::bold(id),
         state_label(row.state)
     ))?;
     cx.out.print_line(format_args!(
@@ -152,20 +200,18 @@ fn print_approval(cx: &CommandContext, shown: &ApprovalDetails) -> Result<(), Cl
         row.session,
         times::format_time(row.asked_at)
     ))?;
-    if let Some(by) = &request.requester {
-        cx.out.print_line(format_args!(
-            "on behalf of {}",
-            style::escape_controls(by.as_str())
-        ))?;
-    }
     if !votes.is_empty() {
         cx.out
             .print_line(format_args!("approved so far by {}", voter_names(votes)))?;
     }
-    let lines = render::render_approval(request, times::current_time(), render::text_width());
-    lines.iter().try_for_each(|line| cx.out.print_line(line))?;
+    // Without the stored request nothing can be decided, so nothing has to be shown.
+    let shown = request.as_ref().map(|request| desk.show_request(request));
+    let width = render::text_width();
+    let lines = shown.map(|shown| render::render_shown(&shown, width));
+    let mut lines = lines.into_iter().flatten();
+    lines.try_for_each(|line| cx.out.print_line(line))?;
     match row.state {
-        ApprovalState::Pending => cx.out.print_note(next_step_hint(request.approval_id)),
+        ApprovalState::Pending => cx.out.print_note(next_step_hint(id)),
         ApprovalState::Answered | ApprovalState::Settled(_) => Ok(()),
     }
 }

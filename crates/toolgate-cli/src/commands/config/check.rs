@@ -2,8 +2,11 @@
 
 use serde_json::json;
 use toolgate::{
-    gate::{AgentsSection, ConfigFile, ConfigOwner, ConfigTrust, RunSection, parse_model_name},
-    layers::{HumanDuration, lint},
+    gate::{
+        AgentsSection, ConfigFile, ConfigOwner, ConfigTrust, RunSection, display_address,
+        parse_model_name,
+    },
+    layers::{Approval, ApprovalOptions, HumanDuration, lint},
 };
 
 use super::ConfigCheckArgs;
@@ -20,8 +23,8 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
                 .with_hint("`toolgate config init` writes one to start from"),
         );
     };
-    let file = ConfigFile::read(owner, path)?;
-    let config = file.parse_config()?;
+    let file = ConfigFile::read(owner, path)?.in_reach_of(&cx.paths.workspace);
+    let config = file.parse_own_config()?;
     // A named file is checked by itself: the variables of this shell may not be set where it is
     // used.
     let config = if args.file.is_some() {
@@ -41,11 +44,13 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
     )
     .len();
     let layers = preview.stack().layers().count();
+    let approval = preview.configuration().layer_options::<Approval>()?;
+    let unreachable = unreachable_quorum(&approval, &cx.paths.db);
     let trust = file.check_trust(&cx.paths.home)?;
     if cx.out.is_json() {
         let trusted = trust == ConfigTrust::Trusted;
         cx.out.print_json(
-            &json!({ "file": file.path, "valid": true, "trusted": trusted, "layers": layers, "findings": findings }),
+            &json!({ "file": file.path, "valid": true, "trusted": trusted, "layers": layers, "findings": findings, "unreachable_quorum": unreachable }),
         )?;
         return Ok(Exit::Done);
     }
@@ -63,7 +68,26 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
             "note: {findings} findings about the order of layers; `toolgate stack lint` lists them"
         ))?;
     }
+    if let Some(problem) = unreachable {
+        cx.out.print_note(format_args!("note: {problem}"))?;
+    }
     Ok(Exit::Done)
+}
+
+/// Returns why the required approvals cannot be collected with this database, if so.
+fn unreachable_quorum(options: &ApprovalOptions, database: &str) -> Option<String> {
+    let needed = options.quorum.or(options.approvers.as_ref().map(|_| 1))?;
+    // Other databases can be reached from several accounts, each with the same keys.
+    if database.starts_with("postgres") {
+        return None;
+    }
+    Some(format!(
+        "the quorum of {needed} cannot be reached at this command line: the database {} and the keys \
+         belong to one account, votes of one account count once, and the account that requests a \
+         call cannot approve it; use PostgreSQL from several accounts, or a program that \
+         authenticates its approvers",
+        display_address(database)
+    ))
 }
 
 /// Rejects malformed names of models. A missing key is not an error of the file.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use serde_json::json;
-use toolgate::gate::{CONFIG_NAME, TrustedConfigs};
+use toolgate::gate::{CONFIG_NAME, ConfigFile, ConfigOwner, TrustedConfigs};
 
 use super::ConfigInitArgs;
 use crate::{CliError, CommandContext, Exit, env::style};
@@ -20,9 +20,9 @@ pub(super) fn write_config(args: &ConfigInitArgs, cx: &CommandContext) -> Result
     write_template(&path, args.force)?;
     if !args.user {
         cx.paths.home.create()?;
-        let path = path.canonicalize()?;
         // Trusted at once: the user asked for the file, and as written it changes nothing.
-        TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &path, TEMPLATE)?;
+        let file = ConfigFile::read(ConfigOwner::Project, path.clone())?;
+        TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &file)?;
     }
     if cx.out.is_json() {
         cx.out.print_json(&json!({ "written": path }))?;

@@ -14,7 +14,7 @@ use crate::{CliError, CommandContext, Exit, env::style};
 pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let file = ConfigFile::read(ConfigOwner::Project, target_path(args.file.as_deref(), cx)?)?;
     // An invalid file is not trusted: every later command would fail on it.
-    file.parse_config()?;
+    file.parse_own_config()?;
     let shown = style::escape_controls(&file.path.display().to_string());
     let before = file.check_trust(&cx.paths.home)?;
     if before == ConfigTrust::Trusted {
@@ -29,7 +29,7 @@ pub(super) fn run_trust(args: &ConfigTrustArgs, cx: &CommandContext) -> Result<E
     }
     cx.paths.home.create()?;
     // Trust the text that the user has seen: the file may have changed since it was read.
-    TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &file.path, &file.text)?;
+    TrustedConfigs::load(&cx.paths.home)?.add_trust(&cx.paths.home, &file)?;
     report_trusted(cx, &file, &format!("{} {shown}", style::good("trusted:")))
 }
 
@@ -109,6 +109,15 @@ fn confirm_trust(
         } else {
             cx.out.print_line(said)?
         }
+    }
+    let named = file.named_files()?;
+    if !named.is_empty() {
+        let intro = "\nIt names these files, which are trusted with it as they are now:";
+        cx.out.print_line(intro)?;
+    }
+    for path in named {
+        let shown = style::escape_controls(&path.display().to_string());
+        cx.out.print_line(format_args!("  {shown}"))?;
     }
     let mut out = cx.out.stdout();
     write!(out, "\n{} [y/N] ", style::warn("Trust this configuration?"))?;

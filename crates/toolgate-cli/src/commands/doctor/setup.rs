@@ -4,7 +4,9 @@ use std::io::IsTerminal;
 
 use toolgate::{
     Config, Gate,
-    gate::{CONFIG_NAME, ConfigFile, ConfigTrust, RunSection, ToolsSection, open_model},
+    gate::{
+        CONFIG_NAME, ConfigFile, ConfigTrust, RunSection, ToolsSection, key_variables, open_model,
+    },
     layers::{HumanDuration, lint},
 };
 use toolgate_tools::{NamespaceSupport, Sandbox, SandboxEnforcement, SandboxMode};
@@ -21,7 +23,10 @@ pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
             Config::parse_with_catalog(CONFIG_NAME, "", toolgate::gate::gate_catalog()),
         ),
         Some((owner, path)) => match ConfigFile::read(owner, path) {
-            Ok(file) => (vec![trust_finding(cx, &file)], file.parse_config()),
+            Ok(file) => {
+                let file = file.in_reach_of(&cx.paths.workspace);
+                (vec![trust_finding(cx, &file)], file.parse_config())
+            }
             Err(error) => return vec![DoctorFinding::error(check, &error.into())],
         },
     };
@@ -131,24 +136,13 @@ fn namespaces_label(namespaces: NamespaceSupport) -> &'static str {
     }
 }
 
-/// The variables that hold keys of providers.
-const KEY_VARIABLES: [&str; 7] = [
-    "ANTHROPIC_API_KEY",
-    "OPENAI_API_KEY",
-    "GEMINI_API_KEY",
-    "GOOGLE_API_KEY",
-    "COMPATIBLE_API_KEY",
-    "VLLM_API_KEY",
-    "LLAMA_CPP_API_KEY",
-];
-
 /// Checks that the configured model can be opened, or lists the variables that hold keys, never
 /// their values.
 pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
     let check = "models";
     let run = cx
         .load_config()
-        .and_then(|config| Ok(config.section::<RunSection>()?))
+        .and_then(|config| Ok(RunSection::of(&config)?))
         .unwrap_or_default();
     if let Some(name) = &run.model {
         return match open_model(name) {
@@ -157,7 +151,7 @@ pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
         };
     }
     let there = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    let keys: Vec<&str> = KEY_VARIABLES.into_iter().filter(there).collect();
+    let keys: Vec<&str> = key_variables().iter().copied().filter(there).collect();
     if keys.is_empty() {
         DoctorFinding::unusual(
             check,

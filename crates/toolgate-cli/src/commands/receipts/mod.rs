@@ -1,6 +1,7 @@
 //! `toolgate receipts`: the evidence of every call, and the verification of its chain.
 
 mod export;
+mod restore;
 mod verify;
 
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use toolgate::{
-    Status,
+    EvidenceService, Status,
     layers::{Ledger, LedgerError, ReceiptFilter, SealedReceipt},
     store::StoreHandle,
     value::{CallId, Principal, Timestamp, ToolName},
@@ -44,6 +45,8 @@ pub enum ReceiptsCommand {
     Show(ReceiptsShowArgs),
     /// Recompute the chain and report whether it is intact
     Verify(ReceiptsVerifyArgs),
+    /// Accept that records are lost because a backup was restored
+    AcceptRestore(ReceiptsAcceptRestoreArgs),
     /// Write the chain as lines of JSON
     Export(ReceiptsExportArgs),
 }
@@ -99,8 +102,12 @@ pub struct ReceiptsShowArgs {
 
 /// Recomputes the chain from its first record and reports whether it is intact.
 ///
-/// Without a file it is the chain in the database. Exits with 7 if the verification fails, and
-/// names the first bad record.
+/// Without a file it is the chain in the database. It is compared with the checkpoints that your
+/// keys have signed, with the head that was last signed on this machine, and with the calls that
+/// settled: each has to have its receipt. Prints what was not checked.
+///
+/// Exits with 7 if the verification fails, and names the first bad record; with 8 if the receipts
+/// are consistent and no signature confirms any of them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -111,11 +118,28 @@ pub struct ReceiptsVerifyArgs {
     /// A file that `export` has written
     pub file: Option<PathBuf>,
     /// Signed checkpoints that were stored elsewhere, one JSON object per line
-    #[arg(long, value_name = "FILE", requires = "key")]
+    #[arg(long, value_name = "FILE")]
     pub checkpoints: Option<PathBuf>,
-    /// A public key whose checkpoints are trusted: 64 hex digits
+    /// Another public key whose checkpoints are trusted, besides your own: 64 hex digits
     #[arg(long, value_name = "KEY", value_parser = verify::parse_public_key)]
     pub key: Vec<PublicKey>,
+}
+
+/// Accepts that records are lost because a backup of the database was restored.
+///
+/// The last signed head of each ledger is stored beside the keys. After a restore it is not in
+/// the ledger any more, and `verify` exits with 7. This command shows what is lost, asks, and
+/// stores a signed note with your account. It accepts nothing else: a chain that was changed still
+/// fails.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate receipts accept-restore
+  toolgate receipts accept-restore --yes --json")]
+pub struct ReceiptsAcceptRestoreArgs {
+    /// Do not ask for confirmation
+    #[arg(long, short)]
+    pub yes: bool,
 }
 
 /// The public half of a key that signs checkpoints.
@@ -143,6 +167,7 @@ pub(crate) fn run(args: &ReceiptsArgs, cx: &CommandContext) -> Result<Exit, CliE
             ReceiptsCommand::List(args) => list_receipts(args, cx).await,
             ReceiptsCommand::Show(args) => show_receipt(args, cx).await,
             ReceiptsCommand::Verify(args) => verify::verify_receipts(args, cx).await,
+            ReceiptsCommand::AcceptRestore(args) => restore::accept_restore(args, cx).await,
             ReceiptsCommand::Export(args) => export::export_receipts(args, cx).await,
         }
     })
@@ -273,15 +298,34 @@ fn receipt_json(sealed: &SealedReceipt) -> serde_json::Value {
 
 /// Gives a failed verification its own exit code and hint.
 fn verification_error(error: LedgerError) -> CliError {
-    let is_tampered = matches!(error, LedgerError::Tampered(_) | LedgerError::Line { .. });
-    let error = CliError::from(error);
-    if is_tampered {
-        error
-            .while_doing("the verification of receipts failed")
-            .with_exit(Exit::VerificationFailed)
-            .with_hint("do not rely on the chain from that record on; compare it with an earlier export or backup")
-    } else {
-        error
+    let hint = match &error {
+        LedgerError::Tampered(_) | LedgerError::Line { .. } => {
+            "do not rely on the chain from that record on; compare it with an earlier export or backup"
+        }
+        LedgerError::HeadLost(_) => {
+            "if you have restored a backup, `toolgate receipts accept-restore` shows what is lost and asks"
+        }
+        _ => return error.into(),
+    };
+    CliError::from(error)
+        .while_doing("the verification of receipts failed")
+        .with_exit(Exit::VerificationFailed)
+        .with_hint(hint)
+}
+
+/// Signs the receipts at the end of a command that made calls. A failed verification is printed
+/// and does not hide what the command did.
+pub(crate) async fn sign_receipts(
+    cx: &CommandContext,
+    evidence: &EvidenceService,
+) -> Result<(), CliError> {
+    match evidence.sign_checkpoint().await.map_err(verification_error) {
+        Ok(_) => Ok(()),
+        Err(error) if error.exit_status() == Exit::VerificationFailed => {
+            cx.out.print_error(&error);
+            Ok(())
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -16,6 +16,7 @@ use toolgate_tools::{ChangeSet, UndoChanges, Workspace};
 use super::{SessionUndoArgs, show::fold_with_agents};
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
+    commands::receipts::sign_receipts,
     env::{confirm::require_confirmation, ids, style},
     show::{
         render,
@@ -179,7 +180,9 @@ async fn undo_each(
         // The model's tool undoes changes of its own session only; agents of this session have
         // their own.
         .replace_tool(UndoChanges::for_any_session(workspace))
-        .approver(FixedApprover::new(Decision::approve(me.clone())))
+        .approver(FixedApprover::new(Decision::approve(
+            cx.current_approver(None),
+        )))
         .open()
         .await?;
     let view = gate.view()?;
@@ -189,6 +192,7 @@ async fn undo_each(
         let request = ToolRequest::from_json("", UndoChanges::NAME, arguments);
         let turn = TurnRequest::new(view.clone(), vec![request]).principal(me.clone());
         let report = dispatcher.open_turn(turn).await?.run().await?;
+        sign_receipts(cx, &gate.evidence()).await?;
         let result = report
             .results
             .first()

@@ -14,6 +14,7 @@ use toolgate::{
 use super::ToolCallArgs;
 use crate::{
     CliError, CommandContext, Exit,
+    commands::receipts::sign_receipts,
     env::{runtime, style},
     hints,
 };
@@ -33,6 +34,7 @@ pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit
         let dispatcher = gate.dispatcher(None).await?;
         let turn = TurnRequest::new(view, vec![request]).principal(cx.current_user());
         let report = run_interruptible(dispatcher.open_turn(turn).await?).await?;
+        sign_receipts(cx, &gate.evidence()).await?;
         let session = dispatcher.session();
         let result = report
             .results
@@ -113,7 +115,7 @@ fn print_result(
             let why = why.map_or_else(String::new, |why| format!(": {why}"));
             cx.out.print_note(format_args!(
                 "{pending}: {} needs an approval{why}",
-                request.tool
+                style::escape_controls(request.tool.as_str())
             ))?;
             let id = &request.approval_id;
             cx.out.print_note(format_args!(

@@ -6,8 +6,7 @@ use anstyle::Style;
 use toolgate::{
     Arguments, Decision, Gate, Session,
     approval::{AdmittedDecision, ApprovalRequest},
-    layers::{Preview, RuleScope, SharedPreview, StandingRule},
-    stack::{RawArguments, ToolRequest},
+    layers::{RuleScope, StandingRule},
 };
 
 use super::{display::LiveDisplay, editor, prompt::PromptAction, terminal::Keyboard};
@@ -15,8 +14,10 @@ use crate::{
     CliError, CommandContext,
     env::style::{BAD, DIM, GOOD, WARN},
     show::{
-        render::{StyledLine, arguments, render_diff},
+        entitlement::{describe_missing, describe_rejection},
+        render::{StyledLine, render_shown},
         rule_proposal::{RuleProposal, describe_matches},
+        stored_requests::{self, rehearse_call, show_edited},
     },
 };
 
@@ -45,12 +46,20 @@ impl<'a> AnswerHandler<'a> {
         shown: &mut LiveDisplay,
         keyboard: &mut Keyboard,
     ) -> Result<(), CliError> {
-        let me = || self.cx.current_user();
+        let me = || self.cx.current_approver(None);
         let done = match act {
             PromptAction::Nothing => Ok(()),
             PromptAction::Show(request) => {
                 shown.show_request(&request);
                 Ok(())
+            }
+            PromptAction::More(request) => {
+                shown.show_more(&request);
+                Ok(())
+            }
+            PromptAction::ApproveUnseen(request) => {
+                let decision = Decision::approve(me()).unseen();
+                self.send_decision(&request, decision, shown).await
             }
             PromptAction::Approve(request) => {
                 self.send_decision(&request, Decision::approve(me()), shown)
@@ -74,7 +83,7 @@ impl<'a> AnswerHandler<'a> {
                 keyboard.release()?;
                 let edited = self.edit_arguments(&request).await;
                 keyboard.reacquire()?;
-                edited.map(|edited| self.show_edited(&request, edited, shown))
+                edited.map(|(stored, edited)| self.show_edited(&stored, edited, shown))
             }
             PromptAction::Explain(request) => self.explain_call(&request, shown).await,
             PromptAction::Propose(request) => self.propose_rule(&request, shown).await,
@@ -109,12 +118,13 @@ impl<'a> AnswerHandler<'a> {
             Ok(AdmittedDecision::Decided { .. }) => Ok(()),
             // The quorum is not complete, so the log still shows the request as pending.
             Ok(AdmittedDecision::Counted { missing }) => {
-                shown.note(&format!("counted; {missing} more approvals needed"), WARN);
+                let missing = describe_missing(missing);
+                shown.note(&format!("counted; {missing}"), WARN);
                 Ok(())
             }
             Err(error) => {
                 shown.prompt.reopen(request);
-                Err(error.into())
+                Err(CliError::new(describe_rejection(&error)))
             }
         }
     }
@@ -124,31 +134,27 @@ impl<'a> AnswerHandler<'a> {
         &self,
         request: &ApprovalRequest,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
-        let call = request.approval_id.call_id();
-        let store = self.gate.store();
-        let whole = store
-            .load_approval_request(call, request.generation)
-            .await?;
-        whole.ok_or_else(|| CliError::new("the approval request is no longer in the store"))
+        stored_requests::load_request(&self.gate.approvals(), request.approval_id).await
     }
 
     async fn edit_arguments(
         &self,
         request: &ApprovalRequest,
-    ) -> Result<Option<Arguments>, CliError> {
+    ) -> Result<(Arc<ApprovalRequest>, Option<Arguments>), CliError> {
         // The request on the screen may be redacted: an edit would put its marks into the call.
         let whole = self.load_request(request).await?;
         let view = self.gate.view()?;
         let schema = view
             .get(request.tool.as_str())
             .map(|tool| tool.spec.input.clone());
-        editor::edit_arguments(&whole.arguments, schema.as_ref()).await
+        let edited = editor::edit_arguments(&whole.arguments, schema.as_ref()).await?;
+        Ok((whole, edited))
     }
 
     /// Shows the edited arguments and what they would change.
     fn show_edited(
         &self,
-        request: &Arc<ApprovalRequest>,
+        request: &ApprovalRequest,
         edited: Option<Arguments>,
         shown: &mut LiveDisplay,
     ) {
@@ -156,35 +162,9 @@ impl<'a> AnswerHandler<'a> {
             return shown.note("nothing was changed", DIM);
         };
         shown.note("changed to:", WARN);
-        shown.print_lines(arguments::render_full(edited.as_map(), shown.width()));
-        if let Some(change) = self.preview_change(request, &edited) {
-            shown.print_lines(render_diff(&change));
-        }
+        let changed = show_edited(self.gate, &self.session, request, &edited);
+        shown.print_lines(render_shown(&changed, shown.width()));
         shown.prompt.confirm_edited(request, edited);
-    }
-
-    /// Returns what a call with these arguments would change, as text.
-    fn preview_change(&self, request: &ApprovalRequest, arguments: &Arguments) -> Option<String> {
-        let preview: SharedPreview = self.gate.resources().get()?;
-        let seed = self.build_rehearsal(request, arguments).ok()?;
-        let previewed = preview.preview(&toolgate::Call::new(seed))?;
-        previewed.shown.as_str().map(str::to_owned)
-    }
-
-    fn build_rehearsal(
-        &self,
-        request: &ApprovalRequest,
-        arguments: &Arguments,
-    ) -> Result<toolgate::stack::CallSeed, CliError> {
-        let view = self.gate.view()?;
-        let tool = request.tool.to_string();
-        let arguments = RawArguments::Json(arguments.as_json().clone());
-        let call = ToolRequest {
-            provider_call_id: String::new(),
-            tool,
-            arguments,
-        };
-        Ok(self.session.dispatcher().rehearse_call(&view, &call))
     }
 
     async fn explain_call(
@@ -193,7 +173,7 @@ impl<'a> AnswerHandler<'a> {
         shown: &mut LiveDisplay,
     ) -> Result<(), CliError> {
         let whole = self.load_request(request).await?;
-        let seed = self.build_rehearsal(request, &whole.arguments)?;
+        let seed = rehearse_call(self.gate, &self.session, request, &whole.arguments)?;
         let explanation = toolgate::layers::explain(self.gate.stack(), seed).await;
         shown.note("the decision of each layer, outermost first:", WARN);
         shown.note(&explanation.to_string(), Style::new());
@@ -255,7 +235,8 @@ impl<'a> AnswerHandler<'a> {
             &format!("`toolgate approvals rules revoke {id}` revokes it"),
             DIM,
         );
-        self.send_decision(request, Decision::approve(self.cx.current_user()), shown)
+        let me = self.cx.current_approver(None);
+        self.send_decision(request, Decision::approve(me), shown)
             .await
     }
 }

@@ -3,13 +3,12 @@
 use std::{
     collections::{HashMap, HashSet},
     io::{self, Stdout},
-    sync::Arc,
 };
 
 use anstyle::{AnsiColor, Style};
 use toolgate::{
     Event,
-    approval::ApprovalRequest,
+    approval::{ApprovalRequest, ApproverIdentity},
     event::SessionEvent,
     layers::{Toast, ToastLevel},
     value::{CallId, Clock, SessionId, SystemClock, Timestamp},
@@ -17,11 +16,11 @@ use toolgate::{
 
 use super::prompt::ApprovalPrompt;
 use crate::{
-    env::style::DIM,
+    env::style::{BAD, DIM, WARN},
     show::{
         feed::FeedItem,
         render::{
-            LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_approval, render_markdown,
+            LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_markdown, render_shown,
         },
         screen::{CallView, ConversationItem, SessionScreen},
     },
@@ -29,6 +28,9 @@ use crate::{
 
 /// The most rows shown of the reply that is still streaming.
 const MAX_REPLY_ROWS: usize = 8;
+
+/// The most rows of an approval request that are printed at once.
+const PAGE_ROWS: usize = 1_000;
 
 /// The content of the terminal.
 pub(crate) struct LiveDisplay {
@@ -50,7 +52,12 @@ pub(crate) struct LiveDisplay {
 
 impl LiveDisplay {
     /// Creates a display that prints only what is not in `screen` yet.
-    pub(crate) fn new(screen: SessionScreen, size: (u16, u16), colored: bool) -> Self {
+    pub(crate) fn new(
+        screen: SessionScreen,
+        me: ApproverIdentity,
+        size: (u16, u16),
+        colored: bool,
+    ) -> Self {
         // The history was printed when it happened, so only what is new is printed here.
         let told = screen
             .agents()
@@ -60,7 +67,7 @@ impl LiveDisplay {
         let settled = screen.calls().iter().filter(|call| call.state.is_settled());
         let told_calls = settled.map(|call| call.invocation.id).collect();
         Self {
-            prompt: ApprovalPrompt::default(),
+            prompt: ApprovalPrompt::new(me),
             live: LiveArea::new(io::stdout(), size, colored),
             blocks: ReplyBlocks::default(),
             told,
@@ -119,11 +126,37 @@ impl LiveDisplay {
         self.toasts = toasts;
     }
 
-    /// Prints an approval request in full.
-    pub(crate) fn show_request(&mut self, request: &Arc<ApprovalRequest>) {
-        let lines = render_approval(request, self.clock.now(), self.live.width() - 1);
+    /// Prints an approval request from its beginning.
+    pub(crate) fn show_request(&mut self, request: &ApprovalRequest) {
         self.settled.push(StyledLine::new());
-        self.settled.extend(lines);
+        self.print_page(request, 0);
+    }
+
+    /// Prints the next page of an approval request.
+    pub(crate) fn show_more(&mut self, request: &ApprovalRequest) {
+        self.print_page(request, self.prompt.printed_rows(request));
+    }
+
+    fn print_page(&mut self, request: &ApprovalRequest, from: usize) {
+        let call = self.screen.call(request.approval_id.call_id());
+        let rows = match call.and_then(|call| call.shown.as_ref()) {
+            Some(Ok(shown)) => render_shown(shown, self.live.width() - 1),
+            Some(Err(problem)) => {
+                let problem = problem.clone();
+                return self.note(&problem, BAD);
+            }
+            None => return,
+        };
+        let end = rows.len().min(from.saturating_add(PAGE_ROWS));
+        let left = rows.len() - end;
+        self.settled.extend(rows.into_iter().take(end).skip(from));
+        if left > 0 {
+            self.note(
+                &format!("… {left} more rows are not shown yet; v shows them"),
+                WARN,
+            );
+        }
+        self.prompt.mark_printed(request, end, left == 0);
     }
 
     /// Prints lines for good.

@@ -1,7 +1,7 @@
 //! A run as JSON lines: every event as it is stored, and a report at the end.
 
 use serde_json::{Value, json};
-use toolgate::{RunReport, event::StreamPiece, model::Delta};
+use toolgate::{Gate, RunReport, event::StreamPiece, model::Delta};
 
 use super::FeedSink;
 use crate::{CliError, CommandOutput, Exit, show::feed::FeedItem};
@@ -48,8 +48,9 @@ fn piece_json(piece: &StreamPiece) -> Option<Value> {
     )
 }
 
-/// Builds the last line: the report of the run.
-pub(crate) fn report_json(report: &RunReport, exit: Exit) -> Value {
+/// Builds the last line: the report of the run, with its texts as events show them.
+pub(crate) fn report_json(gate: &Gate, report: &RunReport, exit: Exit) -> Value {
+    let error = { report.error.as_ref() }.map(|error| CliError::from_error(error).to_string());
     let pending: Vec<Value> = report
         .pending
         .iter()
@@ -64,11 +65,11 @@ pub(crate) fn report_json(report: &RunReport, exit: Exit) -> Value {
         "session_id": report.session,
         "end": report.end,
         "exit": exit.code(),
-        "text": report.text,
+        "text": gate.redact_text(&report.text),
         "iterations": report.iterations,
         "usage": report.usage,
         "cost": report.cost,
         "pending": pending,
-        "error": report.error.as_ref().map(|error| CliError::from_error(error).to_string()),
+        "error": error.map(|error| gate.redact_text(&error)),
     })
 }

@@ -10,10 +10,9 @@ mod stops;
 pub(crate) mod summary;
 mod terminal;
 
-use tokio::task::{JoinError, JoinHandle};
 use toolgate::{
     RunReport, Session,
-    session::{RunInput, RunOptions, SessionError},
+    session::{RunHandle, RunInput, RunOptions},
     store::StoreHandle,
 };
 
@@ -34,9 +33,8 @@ pub(crate) use terminal::TerminalFollower;
 /// A run that is followed. It continues while the user considers an answer, and when nothing follows
 /// it any more: then it is stopped, or ends with the process and can be resumed.
 pub(crate) struct RunTask {
-    pub(crate) session: Session,
     pub(crate) feed: EventFeed,
-    pub(crate) task: JoinHandle<Result<RunReport, SessionError>>,
+    pub(crate) run: RunHandle,
 }
 
 /// The way in which following a run ended.
@@ -62,21 +60,11 @@ impl RunTask {
     /// Starts a run with `input`, or resumes the last one. With an input, calls that are still
     /// undecided are given up: the user has written something else instead of deciding.
     pub(crate) fn start(session: &Session, feed: EventFeed, input: Option<RunInput>) -> Self {
-        let driven = session.clone();
-        let task = tokio::spawn(async move {
-            match input {
-                Some(input) => {
-                    let options = RunOptions::new().abandon_pending();
-                    driven.run_with(input, options).await
-                }
-                None => driven.resume_with(RunOptions::new()).await,
-            }
-        });
-        Self {
-            session: session.clone(),
-            feed,
-            task,
-        }
+        let run = match input {
+            Some(input) => session.start_with(input, RunOptions::new().abandon_pending()),
+            None => session.start_resumed(RunOptions::new()),
+        };
+        Self { feed, run }
     }
 
     /// Hands every item of the feed to `sink` until the run ends.
@@ -96,38 +84,28 @@ impl RunTask {
                     if std::mem::replace(&mut stopping, true) {
                         return Ok(FollowEnd::Quit);
                     }
-                    self.session.interrupt();
+                    self.run.interrupt();
                     sink.notify_stopping()?;
                 }
                 fed = self.feed.next() => match fed? {
                     Some(fed) => sink.receive(&fed)?,
                     None => return Err(CliError::new("the run ended without a report")),
                 },
-                report = &mut self.task => {
-                    // The task may finish before its last events were read from the bus.
+                report = self.run.report() => {
+                    // The run may end before its last events were read from the bus.
                     for event in self.feed.drain_events().await? {
                         sink.receive(&FeedItem::Event(event))?;
                     }
-                    return Ok(FollowEnd::Report(Box::new(join_report(report)?)));
+                    return Ok(FollowEnd::Report(Box::new(report?)));
                 }
             }
         }
     }
 
     /// Stops the run and waits until its progress is saved.
-    pub(crate) async fn stop(&mut self) {
-        self.session.interrupt();
-        let _ = (&mut self.task).await;
-    }
-}
-
-/// Returns the report of a finished task.
-fn join_report(
-    report: Result<Result<RunReport, SessionError>, JoinError>,
-) -> Result<RunReport, CliError> {
-    match report {
-        Ok(report) => Ok(report?),
-        Err(error) => Err(CliError::from_error(&error).while_doing("the run was aborted")),
+    pub(crate) async fn stop(&self) {
+        // The error that ended the run is the one that is reported.
+        let _ = self.run.stop().await;
     }
 }
 

@@ -1,20 +1,24 @@
 //! The approval prompt: which request is shown, what each key means. Pure; the display carries out
 //! the result.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use anstyle::{AnsiColor, Style};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use toolgate::{
     Arguments,
-    approval::{ApprovalRequest, ApprovalRequestRef},
+    approval::{ApprovalRequest, ApprovalRequestRef, ApproverIdentity},
     layers::RuleDraft,
     value::CallId,
 };
 
 use crate::{
-    env::style::DIM,
+    env::style::{DIM, WARN},
     show::{
+        entitlement::Entitlement,
         render::StyledLine,
         rule_proposal::{RuleAnswer, RuleProposal},
         screen::SessionScreen,
@@ -24,15 +28,23 @@ use crate::{
 const KEY: Style = AnsiColor::Yellow.on_default().bold();
 
 /// The pending approval requests, and the state of answering one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ApprovalPrompt {
+    /// The user, who decides.
+    me: ApproverIdentity,
     questions: Vec<Arc<ApprovalRequest>>,
+    /// Each of them in one short line.
+    summaries: HashMap<(CallId, u32), String>,
     at: usize,
     mode: PromptStep,
     /// Requests that the user postponed, with their generation.
     skipped: HashSet<(CallId, u32)>,
     /// Requests that were answered, until the log shows the decision.
     answered: HashSet<(CallId, u32)>,
+    /// The number of rows that were printed of each request.
+    printed: HashMap<(CallId, u32), usize>,
+    /// Requests that were printed in full.
+    complete: HashSet<(CallId, u32)>,
 }
 
 /// The step of answering.
@@ -53,8 +65,12 @@ enum PromptStep {
 pub(crate) enum PromptAction {
     /// Show a request in full.
     Show(Arc<ApprovalRequest>),
+    /// Show the next page of a request.
+    More(Arc<ApprovalRequest>),
     /// Approve.
     Approve(Arc<ApprovalRequest>),
+    /// Approve, although the request was not shown in full.
+    ApproveUnseen(Arc<ApprovalRequest>),
     /// Approve with other arguments.
     ApproveEdited(Arc<ApprovalRequest>, Arguments),
     /// Deny, with an optional reason.
@@ -74,12 +90,29 @@ pub(crate) enum PromptAction {
 }
 
 impl ApprovalPrompt {
+    /// Creates a prompt for the user at the terminal.
+    pub(crate) fn new(me: ApproverIdentity) -> Self {
+        Self {
+            me,
+            questions: Vec::new(),
+            at: 0,
+            mode: PromptStep::Choosing,
+            skipped: HashSet::new(),
+            answered: HashSet::new(),
+            summaries: HashMap::new(),
+            printed: HashMap::new(),
+            complete: HashSet::new(),
+        }
+    }
+
     /// Loads the pending requests of `screen`. Returns the request to show, if another one is
     /// current now.
     pub(crate) fn sync_requests(&mut self, screen: &SessionScreen) -> Option<Arc<ApprovalRequest>> {
         let before = self.current().map(|request| request_key(request));
+        // Only what is loaded: an event has a redacted copy, and nobody decides on that.
         let waiting = screen
             .pending_calls()
+            .filter(|call| call.shown.is_some())
             .filter_map(|call| call.question.clone());
         // By call and generation: a new request for the same call is shown again.
         let open = |request: &Arc<ApprovalRequest>| {
@@ -87,6 +120,11 @@ impl ApprovalPrompt {
                 && !self.answered.contains(&request_key(request))
         };
         self.questions = waiting.filter(open).collect();
+        let line = |request: &Arc<ApprovalRequest>| {
+            let call = screen.call(request.approval_id.call_id())?;
+            Some((request_key(request), call.arguments_line()?))
+        };
+        self.summaries = self.questions.iter().filter_map(line).collect();
         let same = self
             .questions
             .iter()
@@ -130,6 +168,24 @@ impl ApprovalPrompt {
         {
             self.mode = PromptStep::Rule(Box::new(proposal));
         }
+    }
+
+    /// Returns the number of rows that were printed of a request.
+    pub(crate) fn printed_rows(&self, request: &ApprovalRequest) -> usize {
+        let rows = self.printed.get(&request_key(request));
+        rows.copied().unwrap_or_default()
+    }
+
+    /// Stores how many rows were printed of a request, and whether these are all.
+    pub(crate) fn mark_printed(&mut self, request: &ApprovalRequest, rows: usize, all: bool) {
+        self.printed.insert(request_key(request), rows);
+        if all {
+            self.complete.insert(request_key(request));
+        }
+    }
+
+    fn is_complete(&self, request: &ApprovalRequest) -> bool {
+        self.complete.contains(&request_key(request))
     }
 
     /// Reopens a request whose answer was rejected.
@@ -192,16 +248,24 @@ impl ApprovalPrompt {
     }
 
     fn choose_answer(&mut self, code: KeyCode, request: Arc<ApprovalRequest>) -> PromptAction {
+        let may = Entitlement::of(&request, &self.me);
         match code {
-            KeyCode::Char('y') => {
+            // Not offered, so it does nothing: the lines above the keys say why.
+            KeyCode::Char('y' | 'u' | 'e' | 'a') if !may.can_approve() => PromptAction::Nothing,
+            KeyCode::Char('n') if !may.can_deny => PromptAction::Nothing,
+            KeyCode::Char('y') if self.is_complete(&request) => {
                 self.mark_answered(PromptAction::Approve(request.clone()), &request)
             }
+            KeyCode::Char('u') if !self.is_complete(&request) => {
+                self.mark_answered(PromptAction::ApproveUnseen(request.clone()), &request)
+            }
+            KeyCode::Char('v') if !self.is_complete(&request) => PromptAction::More(request),
             KeyCode::Char('n') => {
                 self.mode = PromptStep::Reason(String::new());
                 PromptAction::Nothing
             }
             KeyCode::Char('e') => PromptAction::Edit(request),
-            KeyCode::Char('a') => PromptAction::Propose(request),
+            KeyCode::Char('a') if self.is_complete(&request) => PromptAction::Propose(request),
             KeyCode::Char('?') => PromptAction::Explain(request),
             KeyCode::Char('s') => {
                 self.skipped.insert(request_key(&request));
@@ -272,15 +336,10 @@ impl ApprovalPrompt {
             PromptStep::Choosing => {
                 let asked =
                     StyledLine::styled(&format!("Run {}?", request.tool), Style::new().bold());
-                let more = (self.questions.len() > 1).then_some(("1-9", "another"));
-                let always = RuleDraft::check_request(request)
-                    .is_ok()
-                    .then_some(("a", "always"));
-                let keys = [("y", "yes"), ("n", "no"), ("e", "edit")]
-                    .into_iter()
-                    .chain(always)
-                    .chain([("?", "why"), ("s", "later")]);
-                vec![asked, keys_line(keys.chain(more))]
+                let may = Entitlement::of(request, &self.me);
+                let notice = may.notice().map(|text| StyledLine::styled(&text, WARN));
+                let keys = keys_line(self.offered_keys(request, may));
+                [asked].into_iter().chain(notice).chain([keys]).collect()
             }
             PromptStep::Reason(reason) => {
                 let line = StyledLine::styled("Why not? ", KEY)
@@ -303,11 +362,34 @@ impl ApprovalPrompt {
         lines
     }
 
+    /// Returns the keys that answer a request, without those that would be rejected.
+    fn offered_keys(
+        &self,
+        request: &ApprovalRequest,
+        may: Entitlement,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let approve = may.can_approve();
+        let complete = self.is_complete(request);
+        let always = approve && complete && RuleDraft::check_request(request).is_ok();
+        let keys = [
+            (approve && complete).then_some(("y", "yes")),
+            (!complete).then_some(("v", "show the rest")),
+            (approve && !complete).then_some(("u", "yes, without reading the rest")),
+            may.can_deny.then_some(("n", "no")),
+            approve.then_some(("e", "edit")),
+            always.then_some(("a", "always")),
+            Some(("?", "why")),
+            Some(("s", "later")),
+            (self.questions.len() > 1).then_some(("1-9", "another")),
+        ];
+        keys.into_iter().flatten()
+    }
+
     fn render_listed(&self, at: usize, request: &ApprovalRequest) -> StyledLine {
         let here = at == self.at;
         let style = if here { Style::new().bold() } else { DIM };
-        let given =
-            crate::show::render::arguments::format_short(request.arguments.as_json().as_value());
+        let given = self.summaries.get(&request_key(request));
+        let given = given.map(String::as_str).unwrap_or_default();
         StyledLine::styled(if here { "▸ " } else { "  " }, KEY)
             .with(&format!("{} ", at + 1), KEY)
             .with(&format!("{} {given}", request.tool), style)
@@ -343,6 +425,17 @@ mod tests {
 
     /// Returns a screen with a pending `write_file` call for each path.
     fn pending_screen(paths: &[&str]) -> SessionScreen {
+        let mut screen = unloaded_screen(paths);
+        for (call, generation) in screen.unloaded_requests() {
+            let question = screen.call(call).and_then(|call| call.question.clone());
+            let shown = question.expect("asked").show(None);
+            screen.set_shown(call, generation, Ok(Arc::new(shown)));
+        }
+        screen
+    }
+
+    /// Returns the same screen before the stored requests are loaded.
+    fn unloaded_screen(paths: &[&str]) -> SessionScreen {
         let mut screen = SessionScreen::new();
         let mut sequence = 0;
         for (number, path) in paths.iter().enumerate() {
@@ -380,6 +473,18 @@ mod tests {
         screen
     }
 
+    /// Loads the requests, as if all of them had been printed.
+    fn sync_printed(
+        prompt: &mut ApprovalPrompt,
+        screen: &SessionScreen,
+    ) -> Option<Arc<ApprovalRequest>> {
+        let current = prompt.sync_requests(screen);
+        for request in prompt.questions.clone() {
+            prompt.mark_printed(&request, 1, true);
+        }
+        current
+    }
+
     const SESSION: SessionId = SessionId::new(uuid::Uuid::from_u128(7));
 
     /// Drafts a rule for a tool whose `path` names its target.
@@ -411,6 +516,54 @@ mod tests {
             .collect()
     }
 
+    #[test]
+    fn yes_is_not_offered_to_a_user_whose_approval_would_not_count() {
+        use toolgate::approval::{IdentitySource, Quorum};
+        let established =
+            |name: &str| ApproverIdentity::new(name, IdentitySource::AuthenticatedToken);
+        let with_quorum = |among: &[&str]| {
+            let call = toolgate_testkit::call_with("write_file", json!({ "path": "a" }));
+            let mut request = ApprovalRequest::for_call(&call);
+            request.requester = Some("eve".into());
+            let among = among.iter().map(|name| (*name).into()).collect();
+            request.quorum = Some(Quorum { needed: 2, among });
+            Arc::new(request)
+        };
+        for (me, among, answers) in [
+            (established("ann"), &[][..], "yne"),
+            (established("ann"), &["ann", "bob"], "yne"),
+            ("ann".into(), &[], "n"),
+            (established("eve"), &[], "n"),
+            (established("mallory"), &["ann", "bob"], ""),
+            ("ann".into(), &["ann", "bob"], ""),
+        ] {
+            let mut prompt = ApprovalPrompt::new(me);
+            let request = with_quorum(among);
+            prompt.mark_printed(&request, 1, true);
+            prompt.questions = vec![request];
+            let lines: Vec<String> = prompt.render_lines().iter().map(StyledLine::text).collect();
+            let notice = lines
+                .iter()
+                .any(|line| line.contains("you cannot approve this"));
+            assert_eq!(notice, !answers.contains('y'), "{lines:?}");
+            let keys = lines.last().expect("keys");
+            for (key, shown) in [('y', "y yes"), ('n', "n no"), ('e', "e edit")] {
+                assert_eq!(keys.contains(shown), answers.contains(key), "{keys}");
+            }
+            if !answers.contains('y') {
+                assert_eq!(
+                    press_keys(&mut prompt, "yea"),
+                    [
+                        PromptAction::Nothing,
+                        PromptAction::Nothing,
+                        PromptAction::Nothing
+                    ]
+                );
+                assert!(matches!(prompt.mode, PromptStep::Choosing));
+            }
+        }
+    }
+
     fn current_path(prompt: &ApprovalPrompt) -> String {
         prompt
             .current()
@@ -421,16 +574,16 @@ mod tests {
     #[test]
     fn only_the_approve_key_approves() {
         for keys in ["q", "Y", "\n", " ", "yes"] {
-            let mut prompt = ApprovalPrompt::default();
+            let mut prompt = ApprovalPrompt::new("ann".into());
             let screen = pending_screen(&["a"]);
-            let request = prompt.sync_requests(&screen).expect("asks");
+            let request = sync_printed(&mut prompt, &screen).expect("asks");
             let acts = press_keys(&mut prompt, keys);
             let approved = acts.contains(&PromptAction::Approve(request));
             assert_eq!(approved, keys == "yes", "{keys:?}: {acts:?}");
         }
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
-        prompt.sync_requests(&screen);
+        sync_printed(&mut prompt, &screen);
         assert_eq!(
             prompt.handle_key(KeyEvent::new(KeyCode::Char('y'), KeyModifiers::ALT)),
             PromptAction::Nothing
@@ -438,30 +591,78 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_printed_in_full_is_approved_only_with_another_key() {
+        let mut prompt = ApprovalPrompt::new("ann".into());
+        let screen = pending_screen(&["a"]);
+        let request = prompt.sync_requests(&screen).expect("asks");
+        prompt.mark_printed(&request, 1_000, false);
+        assert_eq!(
+            press_keys(&mut prompt, "yav"),
+            [
+                PromptAction::Nothing,
+                PromptAction::Nothing,
+                PromptAction::More(request.clone())
+            ]
+        );
+        let keys: String = prompt.render_lines().iter().map(StyledLine::text).collect();
+        assert!(
+            keys.contains("v show the rest") && !keys.contains("y yes "),
+            "{keys}"
+        );
+        assert_eq!(
+            press_keys(&mut prompt, "u"),
+            [PromptAction::ApproveUnseen(request.clone())]
+        );
+        prompt.reopen(&request);
+        prompt.sync_requests(&screen);
+        prompt.mark_printed(&request, 1_500, true);
+        assert_eq!(
+            press_keys(&mut prompt, "uy"),
+            [PromptAction::Nothing, PromptAction::Approve(request)]
+        );
+    }
+
+    #[test]
+    fn a_request_that_is_not_loaded_is_not_asked_about() {
+        let mut prompt = ApprovalPrompt::new("ann".into());
+        let mut screen = unloaded_screen(&["a"]);
+        assert_eq!(prompt.sync_requests(&screen), None);
+        let call = screen.calls()[0].invocation.id;
+        screen.set_shown(call, 7, Err("an earlier request".to_owned()));
+        assert_eq!(screen.unloaded_requests(), [(call, 0)]);
+        screen.set_shown(call, 0, Err("it was changed".to_owned()));
+        let request = prompt.sync_requests(&screen).expect("it can be postponed");
+        assert_eq!(
+            press_keys(&mut prompt, "y"),
+            [PromptAction::Nothing],
+            "{request:?} cannot be shown"
+        );
+    }
+
+    #[test]
     fn an_answered_request_is_not_shown_again_unless_the_answer_is_rejected() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a", "b"]);
-        let first = prompt.sync_requests(&screen).expect("asks");
+        let first = sync_printed(&mut prompt, &screen).expect("asks");
         assert_eq!(
             press_keys(&mut prompt, "y"),
             [PromptAction::Approve(first.clone())]
         );
         assert!(
-            prompt
-                .sync_requests(&screen)
+            sync_printed(&mut prompt, &screen)
                 .is_some_and(|next| request_key(&next) != request_key(&first)),
             "the log does not say so yet"
         );
         prompt.reopen(&first);
-        prompt.sync_requests(&screen);
+        sync_printed(&mut prompt, &screen);
         assert_eq!(prompt.questions.len(), 2);
     }
 
     #[test]
     fn a_reason_may_hold_the_letters_that_are_keys_elsewhere() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         let acts = press_keys(&mut prompt, "nany y\n");
         assert_eq!(
             acts.last(),
@@ -475,9 +676,9 @@ mod tests {
                 .iter()
                 .all(|act| *act == PromptAction::Nothing)
         );
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         assert_eq!(
             press_keys(&mut prompt, "n\n").last(),
             Some(&PromptAction::Deny(request, None))
@@ -486,9 +687,9 @@ mod tests {
 
     #[test]
     fn going_back_decides_nothing() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         press_keys(&mut prompt, "nwhy\u{1b}");
         prompt.confirm_edited(&request, Arguments::empty());
         assert_eq!(press_keys(&mut prompt, "n"), [PromptAction::Nothing]);
@@ -502,15 +703,15 @@ mod tests {
 
     #[test]
     fn a_new_request_does_not_replace_the_one_that_is_being_answered() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let both = pending_screen(&["a", "b"]);
-        prompt.sync_requests(&both);
+        sync_printed(&mut prompt, &both);
         press_keys(&mut prompt, "2");
         assert_eq!(current_path(&prompt), "\"b\"");
         press_keys(&mut prompt, "nno");
-        prompt.sync_requests(&both);
+        sync_printed(&mut prompt, &both);
         assert!(matches!(&prompt.mode, PromptStep::Reason(reason) if reason == "no"));
-        prompt.sync_requests(&SessionScreen::new());
+        sync_printed(&mut prompt, &SessionScreen::new());
         assert!(
             prompt.render_lines().is_empty() && matches!(prompt.mode, PromptStep::Choosing),
             "it was decided elsewhere"
@@ -519,9 +720,9 @@ mod tests {
 
     #[test]
     fn a_rule_is_shown_again_whenever_it_changes() {
-        let mut prompt = ApprovalPrompt::default();
+        let mut prompt = ApprovalPrompt::new("ann".into());
         let screen = pending_screen(&["a"]);
-        let request = prompt.sync_requests(&screen).expect("asks");
+        let request = sync_printed(&mut prompt, &screen).expect("asks");
         prompt.confirm_rule(propose_rule(&request));
         let scopes: Vec<RuleScope> = press_keys(&mut prompt, "gsp")
             .into_iter()
@@ -557,8 +758,8 @@ mod tests {
 
     #[test]
     fn always_is_offered_only_where_a_rule_can_be_drafted() {
-        let mut prompt = ApprovalPrompt::default();
-        prompt.sync_requests(&pending_screen(&["a"]));
+        let mut prompt = ApprovalPrompt::new("ann".into());
+        sync_printed(&mut prompt, &pending_screen(&["a"]));
         let shown = |prompt: &ApprovalPrompt| {
             let lines = prompt.render_lines();
             lines.iter().any(|line| line.text().contains("a always"))

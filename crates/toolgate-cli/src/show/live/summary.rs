@@ -13,7 +13,7 @@ use crate::{
     env::{ids, style::NOTE},
     show::{
         render::{StyledLine, format_duration, status_style},
-        screen::{CallState, SessionScreen},
+        screen::{CallState, CallView, SessionScreen},
     },
 };
 
@@ -42,9 +42,8 @@ impl RunEnding {
         took: Duration,
     ) -> Self {
         let asked = |request: &ApprovalRequest| {
-            let given = crate::show::render::arguments::format_short(
-                request.arguments.as_json().as_value(),
-            );
+            let call = screen.call(request.approval_id.call_id());
+            let given = call.and_then(CallView::arguments_line).unwrap_or_default();
             (
                 ids::short_id(request.approval_id.call_id()),
                 format!("{} {given}", request.tool),
@@ -221,11 +220,11 @@ async fn check_receipts(gate: &Gate) -> Result<Option<StyledLine>, CliError> {
             ))
         }
         // A line of the summary, not an error: the run itself has to be reported too.
-        Err(LedgerError::Tampered(tampered)) => {
+        Err(error @ (LedgerError::Tampered(_) | LedgerError::HeadLost(_))) => {
             let style = AnsiColor::Red.on_default().bold();
             Some(render_field(
                 "receipts",
-                StyledLine::styled(&format!("VERIFICATION FAILED: {tampered}"), style),
+                StyledLine::styled(&format!("VERIFICATION FAILED: {error}"), style),
             ))
         }
         Err(error) => return Err(error.into()),

@@ -11,16 +11,16 @@ use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
     Gate, Session,
     layers::{Toast, ToastManager},
+    session::RunHandle,
 };
 
-use super::{
-    FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay, join_report,
-};
+use super::{FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay};
 use crate::{
     CliError, CommandContext,
     show::{
         feed::FeedItem,
         screen::{CallState, CallView, SessionScreen},
+        stored_requests::load_shown,
     },
 };
 
@@ -93,8 +93,8 @@ impl<'a> TerminalFollower<'a> {
         screen: SessionScreen,
     ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
-        let mut display = LiveDisplay::new(screen, size()?, cx.out.is_colored());
-        display.update_prompt();
+        let me = cx.current_approver(None);
+        let display = LiveDisplay::new(screen, me, size()?, cx.out.is_colored());
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {
             session: session.clone(),
@@ -123,6 +123,7 @@ impl<'a> TerminalFollower<'a> {
         job: &mut RunTask,
         stops: &mut StopSignals,
     ) -> Result<FollowEnd, CliError> {
+        self.load_requests().await;
         let mut toasted = self.toasts.as_ref().map(ToastManager::subscribe);
         let mut ticks = tokio::time::interval(FRAME_INTERVAL);
         // Otherwise the ticks that are missed while an editor is open would all come at once.
@@ -136,26 +137,30 @@ impl<'a> TerminalFollower<'a> {
                 _ = ticks.tick() => WakeCause::Tick,
                 fed = job.feed.next() => WakeCause::Fed(fed?),
                 () = toasts_changed(&mut toasted) => WakeCause::Toasts,
-                report = &mut job.task => {
-                    // The task may finish before its last events were read from the bus.
+                report = job.run.report() => {
+                    // The run may end before its last events were read from the bus.
                     for event in job.feed.drain_events().await? {
                         self.display.apply_item(&FeedItem::Event(event));
                     }
-                    WakeCause::Done(FollowEnd::Report(Box::new(join_report(report)?)))
+                    WakeCause::Done(FollowEnd::Report(Box::new(report?)))
                 }
             };
-            if let Some(ended) = self.handle_wake(woken).await? {
+            if let Some(ended) = self.handle_wake(woken, &job.run).await? {
                 return Ok(ended);
             }
         }
     }
 
-    async fn handle_wake(&mut self, woken: WakeCause) -> Result<Option<FollowEnd>, CliError> {
+    async fn handle_wake(
+        &mut self,
+        woken: WakeCause,
+        run: &RunHandle,
+    ) -> Result<Option<FollowEnd>, CliError> {
         match woken {
-            WakeCause::Stop => return Ok(self.stop()),
+            WakeCause::Stop => return Ok(self.stop(run)),
             // Some terminals also report releases; a key must not count twice.
             WakeCause::Pressed(Some(Ok(Input::Key(key)))) if key.kind != KeyEventKind::Release => {
-                return self.handle_key(key).await;
+                return self.handle_key(key, run).await;
             }
             WakeCause::Pressed(Some(Ok(Input::Resize(width, height)))) => {
                 self.display.resize((width, height))?
@@ -164,7 +169,7 @@ impl<'a> TerminalFollower<'a> {
             // A terminal that is gone stops the run as Ctrl-C does.
             WakeCause::Pressed(Some(Err(_)) | None) => {
                 self.keyboard.release()?;
-                return Ok(self.stop());
+                return Ok(self.stop(run));
             }
             WakeCause::Tick => {
                 self.display.tick();
@@ -172,7 +177,10 @@ impl<'a> TerminalFollower<'a> {
                 self.display.draw()?;
                 return Ok(self.is_postponed().then_some(FollowEnd::Postponed));
             }
-            WakeCause::Fed(Some(fed)) => self.display.apply_item(&fed),
+            WakeCause::Fed(Some(fed)) => {
+                self.display.apply_item(&fed);
+                self.load_requests().await;
+            }
             WakeCause::Fed(None) => return Err(CliError::new("the run ended without a report")),
             WakeCause::Toasts => self.display.set_toasts(
                 self.toasts
@@ -185,12 +193,25 @@ impl<'a> TerminalFollower<'a> {
         Ok(None)
     }
 
-    async fn handle_key(&mut self, key: KeyEvent) -> Result<Option<FollowEnd>, CliError> {
+    /// Loads the approval requests that came up, and shows the current one.
+    async fn load_requests(&mut self) {
+        let desk = self.session.dispatcher().approval_service();
+        for (call, generation, shown) in load_shown(&self.display.screen, &desk).await {
+            self.display.screen.set_shown(call, generation, shown);
+        }
+        self.display.update_prompt();
+    }
+
+    async fn handle_key(
+        &mut self,
+        key: KeyEvent,
+        run: &RunHandle,
+    ) -> Result<Option<FollowEnd>, CliError> {
         // In raw mode Ctrl-C is a key like any other and raises no signal.
         if key.modifiers.contains(KeyModifiers::CONTROL)
             && matches!(key.code, KeyCode::Char('c' | 'C'))
         {
-            return Ok(self.stop());
+            return Ok(self.stop(run));
         }
         let act = self.display.prompt.handle_key(key);
         self.desk
@@ -203,11 +224,11 @@ impl<'a> TerminalFollower<'a> {
 
     /// Interrupts the turn the first time; the second time, quits without waiting until it is
     /// saved.
-    fn stop(&mut self) -> Option<FollowEnd> {
+    fn stop(&mut self, run: &RunHandle) -> Option<FollowEnd> {
         if std::mem::replace(&mut self.stopping, true) {
             return Some(FollowEnd::Quit);
         }
-        self.session.interrupt();
+        run.interrupt();
         self.display.show_stopping();
         None
     }

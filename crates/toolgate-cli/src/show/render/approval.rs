@@ -1,169 +1,113 @@
-//! An approval request in full: what will run, why approval is needed, what it changes.
+//! An approval request in full, drawn from what the library says that an approver sees.
 
 use anstyle::Style;
-use serde_json::Value;
-use toolgate::{
-    SideEffect,
-    approval::{ApprovalChange, ApprovalRequest},
-    value::Timestamp,
-};
+use toolgate::approval::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest};
 
-use super::{StyledLine, arguments, format_duration, render_diff};
-use crate::env::style::{NOTE, WARN};
+use super::{StyledLine, diff::diff_styles};
+use crate::env::style::{DIM, NOTE, WARN};
 
-/// Renders an approval request in full, in lines of at most `width` columns.
-pub fn render_approval(request: &ApprovalRequest, now: Timestamp, width: usize) -> Vec<StyledLine> {
-    let mut lines = vec![render_title(request, width)];
-    if let Some(reason) = &request.reason {
-        lines.extend(render_field("why", reason, width));
-    }
-    lines.extend(render_field("risk", risk_text(request.risk), width));
-    if let Some(expires_at) = request.expires_at {
-        let left = expires_at.since(now).as_millis() as u64;
-        lines.extend(render_field(
-            "expires",
-            &format!("in {}", format_duration(left)),
-            width,
-        ));
-    }
-    if let Some(quorum) = &request.quorum {
-        lines.extend(render_field(
-            "quorum",
-            &format!("{} approvals needed", quorum.needed),
-            width,
-        ));
-    }
-    for changed in &request.changed {
-        lines.extend(render_field(
-            "requested again",
-            &change_text(changed),
-            width,
-        ));
-    }
-    lines.extend(render_effect(request, width));
-    lines
+/// What stands before the rest of a line that is longer than the screen.
+const CONTINUED: &str = "  ┆ ";
+
+/// Draws an approval request in rows of at most `width` columns. Nothing is left out.
+pub fn render_shown(shown: &ShownRequest, width: usize) -> Vec<StyledLine> {
+    let mut rows = vec![render_title(shown.tool.as_str(), width)];
+    rows.extend(
+        shown
+            .fields
+            .iter()
+            .flat_map(|field| render_field(field, width)),
+    );
+    rows
 }
 
-fn render_title(request: &ApprovalRequest, width: usize) -> StyledLine {
+fn render_title(tool: &str, width: usize) -> StyledLine {
     let line = StyledLine::styled("── ", WARN)
-        .with(request.tool.as_str(), Style::new().bold())
+        .with(tool, Style::new().bold())
         .with(" ", WARN);
     let left = width.min(72).saturating_sub(line.width());
     line.with(&"─".repeat(left), WARN)
 }
 
-fn render_field(name: &str, text: &str, width: usize) -> Vec<StyledLine> {
-    let line = StyledLine::styled(name, NOTE).with(&format!(": {}", text.trim()), Style::new());
-    line.wrap(width, &StyledLine::plain("  "))
-}
-
-/// Renders what will run: a preview of the change if there is one, otherwise the arguments.
-fn render_effect(request: &ApprovalRequest, width: usize) -> Vec<StyledLine> {
-    // Fails closed: redaction that could not be completed must not show the arguments.
-    if request.withheld {
-        let text = "the arguments are withheld: they are too large, or redaction could not confirm that they contain no secret";
-        return render_field("arguments", text, width);
+fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
+    let indent = StyledLine::styled(CONTINUED, DIM);
+    let head = field.head();
+    let text = &head[field.name.as_str().len()..];
+    let head = StyledLine::styled(field.name.as_str(), NOTE).with(text, Style::new());
+    let mut rows = head.wrap_exactly(width, &indent);
+    if !field.is_block {
+        return rows;
     }
-    let given = request.arguments.as_map();
-    match &request.shown {
-        // The diff contains what the arguments would repeat, so those are shortened.
-        Some(Value::String(text)) if is_diff(text) => {
-            let short = arguments::format_short(request.arguments.as_json().as_value());
-            let mut lines = render_field("arguments", &short, width);
-            lines.extend(render_diff(text));
-            lines
-        }
-        Some(Value::String(text)) => {
-            let mut lines = arguments::render_full(given, width);
-            lines.extend(
-                text.lines()
-                    .flat_map(|line| StyledLine::plain(line).wrap(width, &StyledLine::new())),
-            );
-            lines
-        }
-        Some(other) => {
-            let mut lines = arguments::render_full(given, width);
-            lines.extend(
-                other
-                    .as_object()
-                    .map(|map| arguments::render_full(map, width))
-                    .unwrap_or_default(),
-            );
-            lines
-        }
-        None => arguments::render_full(given, width),
+    let texts = || field.lines.iter().map(|line| line.as_str());
+    let styles: Vec<Style> = match field.kind {
+        ShownKind::Diff => diff_styles(texts()).collect(),
+        ShownKind::Fact | ShownKind::Argument => vec![Style::new(); field.lines.len()],
+    };
+    for (text, style) in texts().zip(styles) {
+        let line = StyledLine::styled(SHOWN_MARGIN, DIM).with(text, style);
+        rows.extend(line.wrap_exactly(width, &indent));
     }
-}
-
-fn is_diff(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("@@ "))
-}
-
-/// Returns the text for the side effect of a call.
-pub fn risk_text(effect: SideEffect) -> &'static str {
-    match effect {
-        SideEffect::None => "has no effect",
-        SideEffect::ReadOnly => "only reads",
-        SideEffect::WorkspaceWrite => "writes in the workspace",
-        SideEffect::ProcessExec => "runs a program",
-        SideEffect::Network => "reaches other machines",
-    }
-}
-
-fn change_text(changed: &ApprovalChange) -> String {
-    match changed {
-        ApprovalChange::Arguments => {
-            "the arguments differ from those that were approved".to_owned()
-        }
-        ApprovalChange::Tool => "the tool has changed since it was approved".to_owned(),
-        ApprovalChange::Policy => "the policy has changed since it was approved".to_owned(),
-        ApprovalChange::Requirement => {
-            "approval is needed for a reason that was not shown when it was approved".to_owned()
-        }
-        ApprovalChange::File { path } => format!("{path} has changed since it was approved"),
-        ApprovalChange::Forged => "the approval was not signed by this installation".to_owned(),
-        ApprovalChange::KeyGone => "the key that signed the approval no longer exists".to_owned(),
-        ApprovalChange::Replayed => "the approval was already used".to_owned(),
-    }
+    rows
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+    use toolgate::approval::ApprovalRequest;
     use toolgate_testkit::call_with;
 
-    fn shown(request: &ApprovalRequest) -> Vec<String> {
-        render_approval(request, Timestamp::EPOCH, 60)
-            .iter()
-            .map(StyledLine::text)
-            .collect()
+    fn rows(request: &ApprovalRequest, width: usize) -> Vec<String> {
+        let rows = render_shown(&request.show(None), width);
+        rows.iter().map(StyledLine::text).collect()
     }
 
     #[test]
     fn an_approver_sees_what_will_run_and_why() {
         let call = call_with("write_file", json!({ "path": "a.txt", "content": "two\n" }));
         let request = ApprovalRequest::for_call(&call).with_reason("it writes");
-        let lines = shown(&request);
-        assert!(lines[0].starts_with("── write_file ─"), "{lines:?}");
-        for line in ["why: it writes", "path: a.txt", "content:", "  two"] {
-            assert!(
-                lines.iter().any(|shown| shown == line),
-                "{line} in {lines:?}"
-            );
+        let shown = rows(&request, 60);
+        assert!(shown[0].starts_with("── write_file ─"), "{shown:?}");
+        for line in [
+            "why: it writes",
+            "path: a.txt",
+            "content: ⟨1 line⟩",
+            "  │ two",
+        ] {
+            assert!(shown.iter().any(|row| row == line), "{line} in {shown:?}");
         }
-        let diffed =
-            shown(&request.with_preview("--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+two\n".into()));
-        assert!(
-            diffed.contains(&"+two".to_owned()) && !diffed.contains(&"content:".to_owned()),
-            "{diffed:?}"
-        );
+        let diff = "--- a.txt\n+++ a.txt\n@@ -1 +1 @@\n-one\n+two\n";
+        let diffed = rows(&request.with_preview(diff.into()), 60);
+        for line in ["  │ -one", "  │ +two", "  │ two"] {
+            assert!(diffed.iter().any(|row| row == line), "{line} in {diffed:?}");
+        }
     }
 
     #[test]
-    fn withheld_arguments_are_not_shown() {
-        let mut request = ApprovalRequest::for_call(&call_with("t", json!({ "secret": "x" })));
-        request.withheld = true;
-        assert!(!shown(&request).join("\n").contains("secret:"));
+    fn every_row_of_a_long_request_is_drawn() {
+        let commands = [
+            (0..41)
+                .map(|n| format!("echo {n}"))
+                .collect::<Vec<_>>()
+                .join("\n"),
+            format!("true{}; touch pwned", " ".repeat(66_000)),
+            "x".repeat(66_000),
+            format!("{}\ntouch pwned", "a b ".repeat(20_000)),
+            (0..5_000).map(|n| format!("line {n}\n")).collect(),
+        ];
+        for command in commands {
+            let call = call_with("shell", json!({ "command": command }));
+            let request = ApprovalRequest::for_call(&call);
+            let drawn: String = rows(&request, 40)
+                .iter()
+                .map(|row| {
+                    row.trim_start_matches(CONTINUED)
+                        .trim_start_matches(SHOWN_MARGIN)
+                })
+                .collect();
+            let field = request.show(None).fields.pop().expect("the command");
+            let lines: String = field.lines.iter().map(|line| line.as_str()).collect();
+            assert!(drawn.ends_with(&lines), "{} bytes", command.len());
+        }
     }
 }

@@ -1,17 +1,13 @@
-//! The arguments of a call: in short for one line, or in full for an approver.
+//! The arguments of a call in one short line.
 
-use anstyle::{AnsiColor, Style};
-use serde_json::{Map, Value};
-
-use super::StyledLine;
+use serde_json::Value;
+use toolgate::approval::{ShownField, ShownKind, ShownRequest};
 
 /// Arguments that describe a call best, in this order. The first one present is shown without its
 /// name.
 const LEADING_ARGUMENTS: [&str; 7] = ["command", "path", "url", "pattern", "query", "name", "task"];
 /// The most characters of one value in a line.
 const MAX_VALUE_CHARS: usize = 60;
-/// The most lines of one value that are shown in full.
-const MAX_VALUE_LINES: usize = 40;
 
 /// Formats arguments in one short line.
 pub fn format_short(arguments: &Value) -> String {
@@ -29,43 +25,29 @@ pub fn format_short(arguments: &Value) -> String {
     words.join(" ")
 }
 
-/// Formats arguments in full for an approver: strings as they are, other values as JSON.
-pub fn render_full(arguments: &Map<String, Value>, width: usize) -> Vec<StyledLine> {
-    let mut lines = Vec::new();
-    for (name, value) in arguments {
-        let mut head = StyledLine::styled(name, AnsiColor::Cyan.on_default());
-        match value {
-            Value::String(text) if text.contains('\n') => {
-                lines.push(head.with(":", Style::new()));
-                lines.extend(render_block(text, width));
-            }
-            Value::String(text) => {
-                head.push(&format!(": {text}"), Style::new());
-                lines.extend(head.wrap(width, &StyledLine::plain("  ")));
-            }
-            other => {
-                head.push(&format!(": {other}"), Style::new());
-                lines.extend(head.wrap(width, &StyledLine::plain("  ")));
-            }
-        }
-    }
-    lines
-}
-
-fn render_block(text: &str, width: usize) -> Vec<StyledLine> {
-    let margin = StyledLine::plain("  ");
-    let total = text.lines().count();
-    let mut lines: Vec<StyledLine> = Vec::new();
-    for line in text.lines().take(MAX_VALUE_LINES) {
-        lines.extend(StyledLine::plain(&format!("  {line}")).wrap(width, &margin));
-    }
-    if total > MAX_VALUE_LINES {
-        lines.push(StyledLine::styled(
-            &format!("  … {} lines more", total - MAX_VALUE_LINES),
-            Style::new().dimmed(),
-        ));
-    }
-    lines
+/// Formats what an approver is shown in one short line: the leading argument, then the others. It is
+/// an overview; the decision is made on the whole request.
+pub fn format_shown(shown: &ShownRequest) -> String {
+    let arguments = || {
+        let is_argument = |field: &&ShownField| match field.kind {
+            ShownKind::Fact => false,
+            ShownKind::Argument => true,
+            // A patch is an argument and its own preview.
+            ShownKind::Diff => field.name.as_str() != "change",
+        };
+        shown.fields.iter().filter(is_argument)
+    };
+    let named = |name: &&str| arguments().find(|field| field.name.as_str() == *name);
+    let first = LEADING_ARGUMENTS.iter().find_map(named);
+    let text = |field: &ShownField| match field.lines.as_slice() {
+        [line] => line.to_string(),
+        [line, ..] => format!("{line} ⟨{} lines⟩", field.lines.len()),
+        [] => String::new(),
+    };
+    let rest = arguments().filter(|field| !first.is_some_and(|first| std::ptr::eq(first, *field)));
+    let mut words: Vec<String> = first.into_iter().map(text).collect();
+    words.extend(rest.map(|field| format!("{}={}", field.name, text(field))));
+    words.join(" ")
 }
 
 fn format_brief(value: &Value) -> String {
@@ -126,16 +108,15 @@ mod tests {
     }
 
     #[test]
-    fn an_approver_sees_texts_unchanged() {
-        let arguments = json!({ "command": "ls -l", "content": "one\n  two\n", "n": 3 });
-        let lines = render_full(arguments.as_object().expect("an object"), 40);
-        let texts: Vec<String> = lines.iter().map(StyledLine::text).collect();
-        assert_eq!(
-            texts,
-            ["command: ls -l", "content:", "  one", "    two", "n: 3"]
+    fn a_short_line_of_a_request_says_how_much_it_leaves_out() {
+        let call = toolgate_testkit::call_with(
+            "shell",
+            json!({ "command": "ls\u{200b}\nrm x", "cwd": "docs", "n": 3 }),
         );
-        let long = json!({ "content": "x\n".repeat(100) });
-        let lines = render_full(long.as_object().expect("an object"), 40);
-        assert_eq!(lines.last().expect("some").text(), "  … 60 lines more");
+        let shown = toolgate::approval::ApprovalRequest::for_call(&call).show(None);
+        assert_eq!(
+            format_shown(&shown),
+            "ls⟨U+200B⟩ ⟨2 lines⟩ cwd=docs n=3 ⟨number⟩"
+        );
     }
 }

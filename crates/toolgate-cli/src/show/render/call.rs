@@ -3,7 +3,7 @@
 use anstyle::{AnsiColor, Style};
 use toolgate::{Status, stack::Progress, value::Timestamp};
 
-use super::{StyledLine, arguments};
+use super::StyledLine;
 use crate::{
     env::style::{BAD, DIM, GOOD, NOTE, WARN},
     show::screen::{CallState, CallView},
@@ -31,13 +31,13 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
         end.push("  ", Style::new());
         end.push(&text, style);
     }
-    if let Some(given) = &call.arguments {
+    if let Some(given) = call.arguments_line() {
         // The state matters more than the end of a long command.
         let room = width
             .saturating_sub(line.width() + end.width() + 1)
             .max(MIN_ARGUMENT_WIDTH);
         line.push(" ", Style::new());
-        line.extend(StyledLine::plain(&arguments::format_short(given.as_value())).clip(room));
+        line.extend(StyledLine::plain(&given).clip(room));
     }
     line.extend(end);
     line
@@ -235,6 +235,7 @@ mod tests {
         let older = ToolEvent::ToolDenied {
             status: Status::Denied,
             approver: Some("ann".into()),
+            established: Default::default(),
             reason: None,
             error: Some(error.to_owned()),
         };

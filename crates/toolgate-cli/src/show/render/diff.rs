@@ -17,6 +17,12 @@ pub fn render_diff(text: &str) -> Vec<StyledLine> {
         .collect()
 }
 
+/// Returns the style of each line of a unified diff.
+pub(super) fn diff_styles<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Style> {
+    let mut hunk = DiffHunk::default();
+    lines.map(move |line| hunk.line_style(line))
+}
+
 /// The number of lines of a hunk that are still to come. Only this count tells a removed line that
 /// begins with two dashes from the name of the next file.
 #[derive(Default)]

@@ -117,6 +117,33 @@ impl StyledLine {
         line
     }
 
+    /// Wraps the line at exactly `width` columns and leaves nothing out, not even blanks. Lines after
+    /// the first begin with `indent`.
+    pub fn wrap_exactly(&self, width: usize, indent: &StyledLine) -> Vec<Self> {
+        let width = width.max(indent.width() + 2);
+        let mut rows = vec![Self::new()];
+        let mut used = 0;
+        for span in &self.spans {
+            let mut text = String::new();
+            for grapheme in span.text.graphemes(true) {
+                if used + grapheme.width() > width {
+                    rows.last_mut()
+                        .expect("there is one")
+                        .push(&text, span.style);
+                    text.clear();
+                    rows.push(indent.clone());
+                    used = indent.width();
+                }
+                used += grapheme.width();
+                text.push_str(grapheme);
+            }
+            rows.last_mut()
+                .expect("there is one")
+                .push(&text, span.style);
+        }
+        rows
+    }
+
     /// Wraps the line at `width` columns, between words where possible. Lines after the first begin
     /// with `indent`.
     pub fn wrap(&self, width: usize, indent: &StyledLine) -> Vec<Self> {
@@ -298,10 +325,24 @@ mod tests {
     }
 
     #[test]
+    fn exact_wrapping_leaves_nothing_out() {
+        let line = StyledLine::plain("ls").with("      x日本  y", Style::new().bold());
+        for width in 4..20 {
+            let rows = line.wrap_exactly(width, &StyledLine::plain("┆ "));
+            let texts = rows.iter().map(StyledLine::text);
+            let joined: String = texts
+                .map(|row| row.trim_start_matches("┆ ").to_owned())
+                .collect();
+            assert_eq!(joined, line.text(), "{width}");
+            assert!(rows.iter().all(|row| row.width() <= width), "{width}");
+        }
+    }
+
+    #[test]
     fn text_in_a_line_cannot_control_the_terminal() {
         assert_eq!(
             StyledLine::plain("a\u{1b}[2J\tb\nc").text(),
-            "a\\u{1b}[2J    b c"
+            "a⟨U+001B⟩[2J    b c"
         );
     }
 }

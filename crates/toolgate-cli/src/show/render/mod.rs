@@ -10,7 +10,7 @@ mod live;
 pub(crate) mod markdown;
 mod table;
 
-pub use approval::{render_approval, risk_text};
+pub use approval::render_shown;
 pub use blocks::ReplyBlocks;
 pub(crate) use call::state_sign;
 pub use call::{SPINNER, call_line, format_duration, status_sign, status_style};

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use toolgate::{
     Status,
-    approval::ApprovalRequest,
+    approval::{ApprovalRequest, ShownRequest},
     event::{Invocation, ToolEvent},
     stack::{NoteFields, Notes, Progress},
     value::{Json, Principal, Timestamp},
 };
+
+use crate::show::render::arguments;
 
 /// One call as a screen shows it.
 #[derive(Debug, Clone)]
@@ -19,12 +21,16 @@ pub struct CallView {
     pub state: CallState,
     /// The arguments, as far as they may be shown.
     pub arguments: Option<Json>,
-    /// The newest approval request for it.
+    /// The newest approval request for it, redacted.
     pub question: Option<Arc<ApprovalRequest>>,
+    /// What an approver sees of that request, or why it cannot be shown; `None` until it is loaded.
+    pub shown: Option<Result<Arc<ShownRequest>, String>>,
     /// The approver who approved or denied it, if there was one.
     pub decided_by: Option<Principal>,
     /// True if the approver changed the arguments.
     pub edited: bool,
+    /// True if the approver acknowledged that the request was not shown in full.
+    pub unseen: bool,
     /// The reason of a rejection, failure or interruption, or the approver's comment.
     pub reason: Option<String>,
     /// The progress that the tool last reported.
@@ -92,8 +98,10 @@ impl CallView {
             state: CallState::Requested,
             arguments: None,
             question: None,
+            shown: None,
             decided_by: None,
             edited: false,
+            unseen: false,
             reason: None,
             progress: None,
             result: None,
@@ -108,6 +116,19 @@ impl CallView {
         }
     }
 
+    /// Returns the arguments in one short line: while approval is pending, as the approver sees them.
+    pub fn arguments_line(&self) -> Option<String> {
+        match &self.shown {
+            Some(Ok(shown)) if self.state == CallState::Pending => {
+                Some(arguments::format_shown(shown))
+            }
+            _ => self
+                .arguments
+                .as_ref()
+                .map(|given| arguments::format_short(given.as_value())),
+        }
+    }
+
     /// Returns the notes on it, if there are any.
     pub fn note_fields(&self) -> Option<&NoteFields> {
         self.notes.fields()
@@ -119,15 +140,19 @@ impl CallView {
             ToolEvent::ToolApprovalRequested(request) => {
                 self.state = CallState::Pending;
                 self.question = Some(Arc::new((**request).clone()));
+                self.shown = None;
             }
             ToolEvent::ToolApproved {
                 approver,
                 reason,
                 edited,
+                unseen,
+                ..
             } => {
                 self.state = CallState::Approved;
                 self.decided_by = Some(approver.clone());
                 self.edited = *edited;
+                self.unseen = *unseen;
                 self.reason.clone_from(reason);
             }
             ToolEvent::ToolExecutionStarted {
@@ -159,6 +184,7 @@ impl CallView {
                 approver,
                 reason,
                 error,
+                ..
             } => {
                 // A denial without an approver, such as one by a layer, keeps the name of who
                 // approved before.

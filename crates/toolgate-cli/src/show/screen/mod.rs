@@ -13,6 +13,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use toolgate::{
     Event, RunEnd,
+    approval::ShownRequest,
     event::{Cost, EventBody, SessionEvent, StreamPiece, ToolEvent},
     model::Usage,
     value::{CallId, SessionId, Timestamp},
@@ -173,6 +174,32 @@ impl SessionScreen {
     pub fn pending_calls(&self) -> impl Iterator<Item = &CallView> {
         self.open_calls()
             .filter(|call| call.state == CallState::Pending)
+    }
+
+    /// Returns the pending requests of which it is not known yet what an approver sees, with their
+    /// generations.
+    pub fn unloaded_requests(&self) -> Vec<(CallId, u32)> {
+        let unloaded = self.pending_calls().filter(|call| call.shown.is_none());
+        let named =
+            |call: &CallView| Some((call.invocation.id, call.question.as_ref()?.generation));
+        unloaded.filter_map(named).collect()
+    }
+
+    /// Sets what an approver sees of a request, unless approval was requested again since.
+    pub fn set_shown(
+        &mut self,
+        call: CallId,
+        generation: u32,
+        shown: Result<Arc<ShownRequest>, String>,
+    ) {
+        let Some(place) = self.by_call.get(&call) else {
+            return;
+        };
+        let call = &mut self.calls[*place];
+        let asked = call.question.as_ref();
+        if asked.is_some_and(|question| question.generation == generation) {
+            call.shown = Some(shown);
+        }
     }
 
     /// Returns the last alert of each budget.

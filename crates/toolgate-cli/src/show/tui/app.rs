@@ -1,13 +1,13 @@
 //! The state of the terminal UI. Only `update` changes it, and what is drawn follows from it alone.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use ratatui::text::Line;
 use toolgate::{
     Arguments, View,
-    approval::{ApprovalRequest, ApprovalRequestRef},
+    approval::{ApprovalRequest, ApprovalRequestRef, ApproverIdentity, ShownRequest},
     layers::Toast,
-    value::{CallId, Principal, SessionId, Timestamp, ToolName},
+    value::{CallId, SessionId, Timestamp},
 };
 
 use super::{
@@ -38,6 +38,8 @@ pub struct ChatApp {
     pub(crate) approval: Option<CallId>,
     /// Calls whose decision was sent and is not in the log yet.
     pub(crate) deciding: Vec<CallId>,
+    /// The requests that were on the screen in full, with their generations.
+    pub(crate) seen: HashSet<(CallId, u32)>,
     pub(crate) toasts: Arc<[Toast]>,
     pub(crate) search: Option<ConversationSearch>,
     /// True while this process drives a run.
@@ -55,8 +57,8 @@ pub struct ChatApp {
 pub struct ChatSetup {
     /// The session of the conversation.
     pub session: SessionId,
-    /// The user at the keyboard.
-    pub me: Principal,
+    /// The user at the keyboard, who decides.
+    pub me: ApproverIdentity,
     /// The project's name in standing rules.
     pub project: String,
     /// The model's display name.
@@ -100,8 +102,8 @@ pub(crate) enum OverlayWindow {
     /// Edited arguments that the user has to confirm.
     Edited {
         question: ApprovalRequestRef,
-        tool: ToolName,
         arguments: Arguments,
+        shown: Arc<ShownRequest>,
         scroll: usize,
     },
     /// A standing rule that the user has to confirm.
@@ -123,6 +125,8 @@ pub(crate) struct LayoutCache {
     pub(crate) lines: Vec<(usize, Line<'static>)>,
     pub(crate) window: Vec<Line<'static>>,
     pub(crate) window_height: usize,
+    /// The rows of the window that were on the screen, from the first one on without a gap.
+    pub(crate) window_seen: usize,
     /// The settled call that the window was laid out for, and the width.
     pub(crate) settled: Option<(CallId, usize)>,
 }
@@ -141,6 +145,7 @@ impl ChatApp {
             call: None,
             approval: None,
             deciding: Vec::new(),
+            seen: HashSet::new(),
             toasts: Arc::from([]),
             search: None,
             at_work: false,
@@ -227,6 +232,17 @@ impl ChatApp {
                 .screen
                 .call(call)
                 .is_some_and(|call| call.state == CallState::Pending)
+    }
+
+    /// Checks whether the request was on the screen in full.
+    pub(crate) fn is_seen(&self, request: &ApprovalRequest) -> bool {
+        let key = (request.approval_id.call_id(), request.generation);
+        self.seen.contains(&key)
+    }
+
+    /// Checks whether every row of the window was on the screen.
+    pub(crate) fn is_window_seen(&self) -> bool {
+        self.laid_out.window_seen >= self.laid_out.window.len()
     }
 
     /// Runs `act` on the conversation that is shown.

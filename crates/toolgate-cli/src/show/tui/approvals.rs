@@ -1,9 +1,11 @@
 //! The part of the update function that is about approvals.
 
+use std::sync::Arc;
+
 use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision,
-    approval::{ApprovalRequest, ApprovalRequestRef},
+    approval::{ApprovalRequest, ApprovalRequestRef, ShownRequest},
     layers::{StandingRule, ToastLevel},
     value::CallId,
 };
@@ -13,7 +15,10 @@ use super::{
     app::{OverlayWindow, RuleConfirmation},
     update::show_info,
 };
-use crate::show::rule_proposal::{RuleAnswer, RuleProposal};
+use crate::show::{
+    entitlement::Entitlement,
+    rule_proposal::{RuleAnswer, RuleProposal},
+};
 
 /// Returns the approval request that is selected and still open.
 fn open_question(app: &ChatApp) -> Option<(CallId, ApprovalRequestRef, &ApprovalRequest)> {
@@ -37,13 +42,43 @@ fn send_decision(
     vec![UiEffect::Decide(question, decision)]
 }
 
+/// Returns why the user cannot approve a request, if so.
+fn rejected_approval(app: &ChatApp, request: &ApprovalRequest) -> Option<Vec<UiEffect>> {
+    Entitlement::of(request, &app.setup.me)
+        .notice()
+        .map(show_info)
+}
+
 pub(super) fn approve_selected(app: &mut ChatApp) -> Vec<UiEffect> {
-    let Some((_, question, _)) = open_question(app) else {
+    let Some((_, question, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
+    if !app.is_seen(request) {
+        return show_info(NOT_SEEN);
+    }
     let decision = Decision::approve(app.setup.me.clone());
     send_decision(app, question, decision)
 }
+
+pub(super) fn approve_unseen(app: &mut ChatApp) -> Vec<UiEffect> {
+    let Some((_, question, request)) = open_question(app) else {
+        return show_info("no approval is pending");
+    };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
+    if app.is_seen(request) {
+        return show_info("the request was shown in full; y approves it");
+    }
+    let decision = Decision::approve(app.setup.me.clone()).unseen();
+    send_decision(app, question, decision)
+}
+
+const NOT_SEEN: &str =
+    "the request was not shown in full: Enter shows all of it, U approves it without that";
 
 pub(super) fn open_denial(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((_, question, request)) = open_question(app) else {
@@ -71,40 +106,29 @@ pub(super) fn deny_question(
     send_decision(app, question, decision)
 }
 
-/// Checks whether the arguments on the screen are exactly those that will run.
-fn is_unredacted(request: &ApprovalRequest) -> bool {
-    // Otherwise an edit would put the redaction marks in place of the secrets.
-    !request.withheld && request.arguments.digest() == request.arguments_digest
-}
-
 pub(super) fn edit_selected(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((_, question, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
-    if !is_unredacted(request) {
-        return show_info("parts of the arguments are redacted, so they cannot be edited");
+    match rejected_approval(app, request) {
+        Some(rejected) => rejected,
+        // The driver loads the stored request: an edit must not put redaction marks into the call.
+        None => vec![UiEffect::Edit(question, None)],
     }
-    vec![UiEffect::Edit(
-        question,
-        request.tool.clone(),
-        request.arguments.clone(),
-    )]
 }
 
 pub(super) fn show_edited(
     app: &mut ChatApp,
     question: ApprovalRequestRef,
-    edited: Result<Option<Arguments>, String>,
+    edited: Result<Option<(Arguments, Arc<ShownRequest>)>, String>,
 ) -> Vec<UiEffect> {
-    let Some(call) = app.screen.call(question.approval_id.call_id()) else {
-        return Vec::new();
-    };
     match edited {
-        Ok(Some(arguments)) => {
+        Ok(Some((arguments, shown))) => {
+            app.laid_out.window_seen = 0;
             app.window = Some(OverlayWindow::Edited {
                 question,
-                tool: call.invocation.tool.clone(),
                 arguments,
+                shown,
                 scroll: 0,
             });
             Vec::new()
@@ -115,6 +139,9 @@ pub(super) fn show_edited(
 }
 
 pub(super) fn confirm_edit(app: &mut ChatApp) -> Vec<UiEffect> {
+    if !app.is_window_seen() {
+        return show_info("scroll to the end first: there is more than the screen shows");
+    }
     let Some(OverlayWindow::Edited {
         question,
         arguments,
@@ -135,10 +162,9 @@ pub(super) fn edit_again(app: &mut ChatApp) -> Vec<UiEffect> {
     match app.window.take() {
         Some(OverlayWindow::Edited {
             question,
-            tool,
             arguments,
             ..
-        }) => vec![UiEffect::Edit(question, tool, arguments)],
+        }) => vec![UiEffect::Edit(question, Some(arguments))],
         _ => Vec::new(),
     }
 }
@@ -149,15 +175,7 @@ fn show_error(text: String) -> Vec<UiEffect> {
 
 pub(super) fn explain_selected(app: &mut ChatApp) -> Vec<UiEffect> {
     match app.selected_approval() {
-        Some((_, request)) if is_unredacted(request) => {
-            vec![UiEffect::Explain(
-                request.tool.clone(),
-                request.arguments.clone(),
-            )]
-        }
-        Some(_) => {
-            show_info("parts of the arguments are redacted, so the call cannot be explained")
-        }
+        Some((_, request)) => vec![UiEffect::Explain(ApprovalRequestRef::from(&**request))],
         None => show_info("no approval is pending"),
     }
 }
@@ -166,6 +184,13 @@ pub(super) fn propose_rule(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((call, _, request)) = open_question(app) else {
         return show_info("no approval is pending");
     };
+    if let Some(rejected) = rejected_approval(app, request) {
+        return rejected;
+    }
+    // A rule approves this call, too.
+    if !app.is_seen(request) {
+        return show_info(NOT_SEEN);
+    }
     let session = app
         .screen
         .call(call)
@@ -174,7 +199,7 @@ pub(super) fn propose_rule(app: &mut ChatApp) -> Vec<UiEffect> {
     match RuleProposal::new(
         request,
         session,
-        &setup.me,
+        &setup.me.name,
         &setup.project,
         &setup.tools,
         app.now,

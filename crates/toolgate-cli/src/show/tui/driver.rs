@@ -12,6 +12,7 @@ use tokio::{
 };
 use toolgate::{
     Arguments, Gate, RunEnd, Session,
+    approval::{ApprovalRequestRef, ShownRequest},
     event::ToolEvent,
     layers::{Toast, ToastLevel, ToastManager},
     value::ToolName,
@@ -25,6 +26,7 @@ use crate::{
     show::{
         feed::{EventFeed, FeedItem},
         live::editor,
+        stored_requests::show_edited,
     },
 };
 
@@ -102,6 +104,7 @@ impl ChatDriver {
     async fn open_chat(&mut self, opening: ChatOpening) -> Result<(), CliError> {
         // Before the terminal is taken over, so that an error is printed normally.
         self.load_history().await?;
+        self.load_requests().await;
         self.apply_message(UiMessage::Tick(super::effects::current_time()));
         match opening {
             ChatOpening::Wait => {}
@@ -154,6 +157,7 @@ impl ChatDriver {
                     Some(FeedItem::Event(event)) => {
                         self.carrier.toasts.apply_event(&event);
                         self.apply_message(UiMessage::Event(event));
+                        self.load_requests().await;
                     }
                     Some(FeedItem::Piece(piece)) => self.apply_message(UiMessage::Piece(piece)),
                     None => return Err(CliError::new("the session is closed")),
@@ -223,6 +227,13 @@ impl ChatDriver {
         Ok(())
     }
 
+    /// Loads what an approver sees of the requests that came up.
+    async fn load_requests(&mut self) {
+        for message in self.carrier.load_shown(self.app.screen()).await {
+            self.apply_message(message);
+        }
+    }
+
     fn apply_message(&mut self, msg: UiMessage) {
         for effect in update(&mut self.app, msg) {
             // Events and ticks never ask for the editor; only keys and results of effects do.
@@ -233,8 +244,8 @@ impl ChatDriver {
     async fn apply_and_edit(&mut self, msg: UiMessage) -> Result<(), CliError> {
         for effect in update(&mut self.app, msg) {
             match effect {
-                UiEffect::Edit(question, tool, arguments) => {
-                    let edited = self.run_editor(&tool, &arguments).await?;
+                UiEffect::Edit(question, arguments) => {
+                    let edited = self.edit_request(question, arguments).await?;
                     let _ = self.carrier.back.send(UiMessage::Edited(question, edited));
                 }
                 other => self.run_effect(other),
@@ -265,6 +276,26 @@ impl ChatDriver {
             }
             other => self.carrier.run_effect(other),
         }
+    }
+
+    /// Lets the user edit the arguments of a request, and returns what an approver sees of them.
+    async fn edit_request(
+        &mut self,
+        question: ApprovalRequestRef,
+        arguments: Option<Arguments>,
+    ) -> Result<Result<Option<(Arguments, Arc<ShownRequest>)>, String>, CliError> {
+        let request = match self.carrier.load_request(question).await {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        let given = arguments.as_ref().unwrap_or(&request.arguments);
+        let edited = self.run_editor(&request.tool, given).await?;
+        let carrier = &self.carrier;
+        let show = |edited: Arguments| {
+            let shown = show_edited(&carrier.gate, &carrier.session, &request, &edited);
+            (edited, Arc::new(shown))
+        };
+        Ok(edited.map(|edited| edited.map(show)))
     }
 
     /// Gives keyboard and screen to an editor until it exits.

@@ -12,15 +12,22 @@ use std::{
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
     Decision, Gate, RunEnd, Session,
-    approval::ApprovalRequestRef,
+    approval::{AdmittedDecision, ApprovalRequest, ApprovalRequestRef},
     layers::{StandingRule, ToastLevel, ToastManager},
     session::{RunOptions, SessionError},
-    stack::ToolRequest,
-    value::{Clock, SystemClock, Timestamp, ToolName},
+    value::{Clock, SystemClock, Timestamp},
 };
 
 use super::{UiEffect, UiMessage};
-use crate::{CliError, show::rule_proposal::describe_matches};
+use crate::{
+    CliError,
+    show::{
+        entitlement::{describe_missing, describe_rejection},
+        rule_proposal::describe_matches,
+        screen::SessionScreen,
+        stored_requests::{load_request, load_shown, rehearse_call},
+    },
+};
 
 /// The services that effects need.
 #[derive(Clone)]
@@ -109,7 +116,7 @@ impl EffectRunner {
                     this.store_rule(*rule, question, decision).await
                 }
                 UiEffect::Preview(rule) => this.preview_rule(rule).await,
-                UiEffect::Explain(tool, arguments) => this.explain_call(tool, arguments).await,
+                UiEffect::Explain(question) => this.explain_call(question).await,
                 UiEffect::Save(text) => this.save_file(&text),
                 UiEffect::Tell(level, text) => this.show_toast(level, text),
                 UiEffect::Dismiss(toast) => this.toasts.dismiss(toast),
@@ -125,9 +132,12 @@ impl EffectRunner {
 
     async fn decide(&self, question: ApprovalRequestRef, decision: Decision) {
         let decided = self.session.decide(question, decision).await;
+        if let Ok(AdmittedDecision::Counted { missing }) = decided {
+            self.show_toast(ToastLevel::Info, describe_missing(missing));
+        }
         let decided = decided
             .map(drop)
-            .map_err(|error| CliError::from(error).to_string());
+            .map_err(|error| describe_rejection(&error));
         let _ = self
             .back
             .send(UiMessage::Decided(question.approval_id.call_id(), decided));
@@ -165,24 +175,34 @@ impl EffectRunner {
         let _ = self.back.send(UiMessage::Previewed(rule, matches));
     }
 
-    async fn explain_call(&self, tool: ToolName, arguments: toolgate::Arguments) {
-        let request = ToolRequest {
-            provider_call_id: "explain".to_owned(),
-            tool: tool.to_string(),
-            arguments: toolgate::stack::RawArguments::Text(
-                serde_json::to_string(arguments.as_map()).unwrap_or_default(),
-            ),
-        };
-        let text = match self.gate.view() {
-            Ok(view) => {
-                let seed = self.session.dispatcher().rehearse_call(&view, &request);
-                toolgate::layers::explain(self.gate.stack(), seed)
-                    .await
-                    .to_string()
-            }
-            Err(error) => CliError::from(error).to_string(),
+    async fn explain_call(&self, question: ApprovalRequestRef) {
+        let text = match self.explanation_text(question).await {
+            Ok(text) => text,
+            Err(error) => error.to_string(),
         };
         let _ = self.back.send(UiMessage::Explained(text));
+    }
+
+    async fn explanation_text(&self, question: ApprovalRequestRef) -> Result<String, CliError> {
+        let request = self.load_request(question).await?;
+        let seed = rehearse_call(&self.gate, &self.session, &request, &request.arguments)?;
+        let explained = toolgate::layers::explain(self.gate.stack(), seed).await;
+        Ok(explained.to_string())
+    }
+
+    /// Loads the stored request: the one on the screen is redacted.
+    pub(super) async fn load_request(
+        &self,
+        question: ApprovalRequestRef,
+    ) -> Result<Arc<ApprovalRequest>, CliError> {
+        load_request(&self.gate.approvals(), question.approval_id).await
+    }
+
+    /// Loads what an approver sees of the requests that came up.
+    pub(super) async fn load_shown(&self, screen: &SessionScreen) -> Vec<UiMessage> {
+        let loaded = load_shown(screen, &self.gate.approvals()).await;
+        let message = |(call, generation, shown)| UiMessage::Shown(call, generation, shown);
+        loaded.into_iter().map(message).collect()
     }
 
     fn save_file(&self, text: &str) {

@@ -194,6 +194,6 @@ mod tests {
     fn pasted_text_cannot_control_the_terminal() {
         let mut input = MessageInput::new("");
         input.paste("a\u{1b}[2Jb\nc");
-        assert_eq!(input.text(), "a\\u{1b}[2Jb\nc");
+        assert_eq!(input.text(), "a⟨U+001B⟩[2Jb\nc");
     }
 }

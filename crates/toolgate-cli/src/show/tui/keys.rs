@@ -54,6 +54,8 @@ pub enum KeyAction {
     Open,
     /// Approve the call.
     Approve,
+    /// Approve the call, although the request was not shown in full.
+    ApproveUnseen,
     /// Deny the call, with a reason.
     Deny,
     /// Change its arguments in an editor, then approve.
@@ -336,6 +338,12 @@ pub const BINDINGS: &[KeyBinding] = &[
         &[plain_char('y')],
         KeyAction::Approve,
         "approve",
+    ),
+    bind_keys(
+        KeyContext::Approvals,
+        &[plain_char('U')],
+        KeyAction::ApproveUnseen,
+        "approve, although it was not shown in full",
     ),
     bind_keys(
         KeyContext::Approvals,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision, Event,
-    approval::ApprovalRequestRef,
+    approval::{ApprovalRequestRef, ShownRequest},
     event::StreamPiece,
     layers::{StandingRule, Toast, ToastId, ToastLevel},
-    value::{CallId, Timestamp, ToolName},
+    value::{CallId, Timestamp},
 };
 
 /// An input of the update function.
@@ -32,8 +32,13 @@ pub enum UiMessage {
     RunEnded,
     /// A decision was accepted, or the reason why it was rejected.
     Decided(CallId, Result<(), String>),
-    /// The edited arguments; `None` if nothing was changed.
-    Edited(ApprovalRequestRef, Result<Option<Arguments>, String>),
+    /// What an approver sees of the request with this generation, or why it cannot be shown.
+    Shown(CallId, u32, Result<Arc<ShownRequest>, String>),
+    /// The edited arguments and what an approver sees of them; `None` if nothing was changed.
+    Edited(
+        ApprovalRequestRef,
+        Result<Option<(Arguments, Arc<ShownRequest>)>, String>,
+    ),
     /// The explanation of a call, layer by layer.
     Explained(String),
     /// The text about the past approval requests that a standing rule would have answered.
@@ -59,10 +64,10 @@ pub enum UiEffect {
     Rule(Box<StandingRule>, ApprovalRequestRef, Decision),
     /// Find what a standing rule would have answered.
     Preview(Box<StandingRule>),
-    /// Open these arguments in an editor.
-    Edit(ApprovalRequestRef, ToolName, Arguments),
-    /// Explain what each layer decides about such a call.
-    Explain(ToolName, Arguments),
+    /// Open these arguments in an editor, or those of the stored request.
+    Edit(ApprovalRequestRef, Option<Arguments>),
+    /// Explain what each layer decides about the call of a request.
+    Explain(ApprovalRequestRef),
     /// Copy this to the clipboard.
     Copy(String),
     /// Write this to a file.

@@ -73,6 +73,7 @@ fn command_name(action: KeyAction) -> &'static str {
         KeyAction::NextCall => "Select the next call",
         KeyAction::Open => "Show everything about the call",
         KeyAction::Approve => "Approve the call",
+        KeyAction::ApproveUnseen => "Approve the call, although it was not shown in full",
         KeyAction::Deny => "Deny the call",
         KeyAction::Edit => "Edit the arguments of the call",
         KeyAction::Always => "Always approve calls like this",

@@ -29,6 +29,8 @@ pub(super) struct UiStage {
     at: i64,
     /// The session and turn of the next events.
     turn: Arc<TurnInfo>,
+    /// The size of the last screen.
+    size: (u16, u16),
 }
 
 impl UiStage {
@@ -51,6 +53,7 @@ impl UiStage {
             sequence: 0,
             at: 1_750_000_000_000_000,
             turn,
+            size: (100, 40),
         }
     }
 
@@ -189,7 +192,15 @@ impl UiStage {
             call,
             ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
         );
+        self.load_request(&request);
         request
+    }
+
+    /// Adds what an approver sees of a request, as the driver does when it is loaded.
+    pub(super) fn load_request(&mut self, request: &ApprovalRequest) {
+        let call = request.approval_id.call_id();
+        let shown = Ok(Arc::new(request.show(None)));
+        self.apply_message(UiMessage::Shown(call, request.generation, shown));
     }
 
     pub(super) fn start_call(&mut self, call: CallId) -> &mut Self {
@@ -245,6 +256,10 @@ impl UiStage {
     pub(super) fn press_keys(&mut self, keys: &str) -> Vec<UiEffect> {
         let mut effects = Vec::new();
         for name in keys.split_whitespace() {
+            // What a decision is about has to be on the screen first.
+            if self.app.screen.pending_calls().next().is_some() {
+                self.render_screen(self.size.0, self.size.1);
+            }
             effects.extend(self.apply_message(UiMessage::Key(parse_key(name))));
         }
         effects
@@ -263,6 +278,7 @@ impl UiStage {
 
     /// Returns the screen as text.
     pub(super) fn render_screen(&mut self, columns: u16, rows: u16) -> String {
+        self.size = (columns, rows);
         let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("a test terminal");
         terminal
             .draw(|frame| draw(&mut self.app, frame))

@@ -6,6 +6,7 @@ use ratatui::{
     text::{Line, Span},
 };
 use serde_json::Value;
+use toolgate::approval::ShownRequest;
 use unicode_width::UnicodeWidthStr;
 
 use crate::show::render;
@@ -42,14 +43,10 @@ pub(crate) fn markdown_lines(text: &str, width: usize) -> Vec<Line<'static>> {
         .collect()
 }
 
-/// Renders a diff.
-pub(crate) fn diff_lines(text: &str, width: usize) -> Vec<Line<'static>> {
-    let rows = |line: render::StyledLine| line.wrap(width.max(2), &render::StyledLine::plain("  "));
-    render::render_diff(text)
-        .into_iter()
-        .flat_map(rows)
-        .map(convert_line)
-        .collect()
+/// Renders what an approver sees of a request.
+pub(crate) fn shown_lines(shown: &ShownRequest, width: usize) -> Vec<Line<'static>> {
+    let rows = render::render_shown(shown, width);
+    rows.into_iter().map(convert_line).collect()
 }
 
 fn convert_line(line: render::StyledLine) -> Line<'static> {

@@ -67,6 +67,10 @@ pub fn update(app: &mut ChatApp, msg: UiMessage) -> Vec<UiEffect> {
                 .into_iter()
                 .collect()
         }
+        UiMessage::Shown(call, generation, shown) => {
+            app.screen.set_shown(call, generation, shown);
+            Vec::new()
+        }
         UiMessage::Edited(question, text) => approvals::show_edited(app, question, text),
         UiMessage::Explained(text) => {
             app.window = Some(OverlayWindow::Text {
@@ -262,6 +266,7 @@ fn perform_action(app: &mut ChatApp, action: KeyAction) -> Vec<UiEffect> {
                 .map(|call| OverlayWindow::Detail { call, scroll: 0 })
         }
         KeyAction::Approve => return approvals::approve_selected(app),
+        KeyAction::ApproveUnseen => return approvals::approve_unseen(app),
         KeyAction::Deny => return approvals::open_denial(app),
         KeyAction::Edit => return approvals::edit_selected(app),
         KeyAction::Always => return approvals::propose_rule(app),

@@ -50,6 +50,34 @@ fn a_file_applies_only_while_it_is_trusted() {
 }
 
 #[test]
+fn a_named_file_in_the_workspace_needs_trust_with_all_that_it_names() {
+    let place = AdminPlace::new();
+    std::fs::create_dir_all(place.work().join("skills/a")).expect("created");
+    let skill = "---\nname: a\ndescription: Does it.\n---\nDo it.\n";
+    place.write("skills/a/SKILL.md", skill);
+    place.write("other.toml", "[run]\nskills = [\"skills\"]\n");
+    let show = ["stack", "show", "--config", "other.toml"];
+    let ran = place.run(show);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(
+        ran.err.contains("toolgate config trust other.toml"),
+        "{ran:?}"
+    );
+    assert_eq!(
+        place.run(["config", "trust", "other.toml", "--yes"]).code,
+        0
+    );
+    assert_eq!(place.run(show).code, 0);
+    place.write("skills/a/SKILL.md", skill.replace("Do it", "Do more"));
+    let ran = place.run(show);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(
+        ran.err.contains("has changed since it was trusted"),
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn trust_without_a_terminal_needs_the_yes_option() {
     let place = AdminPlace::new();
     place.write("toolgate.toml", "[run]\n");

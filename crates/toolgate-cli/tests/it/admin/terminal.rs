@@ -28,7 +28,7 @@ fn a_configuration_is_shown_before_it_is_trusted() {
     let screen = terminal.wait_for("[y/N]");
     assert!(screen.contains("default = \"allow\""), "{screen}");
     assert!(
-        screen.contains("\\u{202e}"),
+        screen.contains("⟨U+202E⟩"),
         "the contents of a file cannot reverse the text: {screen}"
     );
     terminal.send("y");

@@ -152,7 +152,7 @@ fn a_rule_is_previewed_stored_and_revoked() {
     let kept = place.json(&["approvals", "rules", "list"]);
     assert_eq!(
         (kept[0]["id"].as_str(), kept[0]["owner"].as_str()),
-        (Some("docs"), Some("ann"))
+        (Some("docs"), Some(&*crate::account_name()))
     );
     place.ends(0, &write);
     place.ends(

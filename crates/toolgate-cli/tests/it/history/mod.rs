@@ -3,9 +3,13 @@
 mod approvals;
 mod budgets;
 mod confirmations;
+mod evidence;
 mod older;
+mod quorum;
 mod receipts;
+mod rules;
 mod sessions;
+mod shown;
 
 use std::{
     fs,
@@ -46,7 +50,15 @@ impl HistoryPlace {
 
     /// Runs the program without a terminal.
     fn run(&self, args: &[&str]) -> CommandResult {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
+        self.run_in(Command::new(env!("CARGO_BIN_EXE_toolgate")), args)
+    }
+
+    /// Runs a command that starts the program, with the variables of this place.
+    fn run_in(&self, mut command: Command, args: &[&str]) -> CommandResult {
+        let given: Vec<_> = command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
         let kept = std::env::vars_os().filter(|(name, _)| name == "PATH");
         command
             .env_clear()
@@ -57,7 +69,8 @@ impl HistoryPlace {
             .env("TOOLGATE_USER", "ann")
             .env("TZ", "UTC")
             .current_dir(self.work())
-            .stdin(Stdio::null());
+            .stdin(Stdio::null())
+            .envs(given);
         let done = command.args(args).output().expect("the program runs");
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
         CommandResult {
@@ -81,6 +94,12 @@ impl HistoryPlace {
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect()
+    }
+
+    /// Writes a configuration and trusts it.
+    fn configure(&self, text: &str) {
+        fs::write(self.work().join("toolgate.toml"), text).expect("writes");
+        self.ends(0, &["config", "trust", "--yes"]);
     }
 
     /// Writes a file with a call that is approved by `--approve yes`.

@@ -4,7 +4,7 @@ use std::fs;
 
 use toolgate::ledger::{LedgerName, SealedEntry};
 
-use crate::history::HistoryPlace;
+use crate::{account_name, history::HistoryPlace};
 
 /// Creates a place with the receipts of three calls, and returns their entries.
 async fn three_receipts() -> (HistoryPlace, Vec<SealedEntry>) {
@@ -43,7 +43,12 @@ async fn receipts_are_filtered_listed_and_shown() {
         all[2..]
     );
     assert_eq!(
-        place.json(&["receipts", "list", "--approver", "ann (approve = yes)"]),
+        place.json(&[
+            "receipts",
+            "list",
+            "--approver",
+            &format!("{} (approve = yes)", account_name()),
+        ]),
         all[..2]
     );
     assert_eq!(place.json(&["receipts", "list", "--limit", "1"]), all[2..]);

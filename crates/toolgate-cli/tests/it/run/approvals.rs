@@ -1,5 +1,6 @@
 //! The decisions that an approver can make at the terminal.
 
+use crate::account_name;
 use toolgate::{Status, event::ToolEvent};
 use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
 
@@ -18,10 +19,11 @@ const WRITE: &str = r#"
 
 const ASKED: &str = "Run write_file?";
 
-/// Returns the colour of a line of the screen.
+/// Returns the colour of a line of a diff on the screen, behind its margin.
 fn color_of_line(screen: &TerminalScreen, line: &str) -> Option<CellColor> {
-    let row = screen.rows().iter().position(|row| row == line)?;
-    Some(screen.cell(row as u16, 0)?.fg)
+    let line = format!("  │ {line}");
+    let row = screen.rows().iter().position(|row| *row == line)?;
+    Some(screen.cell(row as u16, 4)?.fg)
 }
 
 #[test]
@@ -43,7 +45,7 @@ fn a_change_is_shown_in_colours_and_made_when_approved() {
     let transcript = terminal.transcript();
     for part in [
         "✓ write_file a.txt",
-        "approved by ann",
+        &format!("approved by {}", account_name()),
         "It is changed.",
         "1 done",
         "1 in the chain, intact and signed",
@@ -69,7 +71,8 @@ fn a_denial_reaches_the_model_with_its_reason() {
     assert_eq!(terminal.wait_exit(), 0);
     let transcript = terminal.transcript();
     assert!(
-        transcript.contains("denied by ann: not today") && transcript.contains("Then I leave it."),
+        transcript.contains(&format!("denied by {}: not today", account_name()))
+            && transcript.contains("Then I leave it."),
         "{transcript}"
     );
     assert_eq!(
@@ -104,7 +107,7 @@ fn arguments_can_be_changed_in_an_editor_and_are_shown_again() {
     assert!(
         terminal
             .transcript()
-            .contains("approved by ann, with changes"),
+            .contains(&format!("approved by {}, with changes", account_name())),
         "{}",
         terminal.transcript()
     );
@@ -242,4 +245,56 @@ fn the_approver_can_ask_for_the_reason_of_a_request() {
     assert!(screen.contains("policy"), "{screen}");
     terminal.press_key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
+}
+
+/// Returns a script whose model writes `content` into a file.
+fn write_script(content: &str) -> String {
+    let content = serde_json::to_string(content).expect("text");
+    format!(
+        "[[reply]]\ncalls = [{{ tool = \"write_file\", arguments = {{ path = \"a.txt\", content = {content} }} }}]\n[[reply]]\ntext = \"Done.\"\n"
+    )
+}
+
+/// Checks whether the approval was recorded as one of a request that was not shown in full.
+fn is_recorded_unseen(world: &RunWorld) -> bool {
+    let events = world.events();
+    let unseen = |event: &std::sync::Arc<toolgate::Event>| match event.as_tool() {
+        Some((_, ToolEvent::ToolApproved { unseen, .. })) => Some(*unseen),
+        _ => None,
+    };
+    events.iter().find_map(unseen).expect("it was approved")
+}
+
+#[test]
+fn every_line_of_a_request_is_printed_before_it_can_be_approved() {
+    let lines: String = (0..1_500).map(|n| format!("line {n}\n")).collect();
+    let world = RunWorld::new(&write_script(&lines));
+    let mut terminal = world.terminal(&["write it"]).spawn();
+    terminal.wait_for("v show the rest");
+    // Without the rest on the screen `y` is not an answer.
+    terminal.press_key(Key::Char('y'));
+    for _ in 0..4 {
+        terminal.press_key(Key::Char('v'));
+    }
+    terminal.wait_for("y yes");
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    let transcript = terminal.transcript();
+    for line in ["│ line 0\n", "│ line 749", "│ line 1499", "│ +line 1499"] {
+        assert!(transcript.contains(line), "{line}");
+    }
+    assert_eq!(world.read("a.txt"), lines);
+    assert!(!is_recorded_unseen(&world));
+}
+
+#[test]
+fn an_approval_without_the_rest_on_the_screen_takes_another_key_and_is_recorded() {
+    let lines: String = (0..1_500).map(|n| format!("line {n}\n")).collect();
+    let world = RunWorld::new(&write_script(&lines));
+    let mut terminal = world.terminal(&["write it"]).spawn();
+    terminal.wait_for("u yes, without reading the rest");
+    terminal.press_key(Key::Char('u'));
+    assert_eq!(terminal.wait_exit(), 0);
+    assert_eq!(world.read("a.txt"), lines);
+    assert!(is_recorded_unseen(&world));
 }

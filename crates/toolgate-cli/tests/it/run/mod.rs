@@ -2,6 +2,7 @@
 
 mod approvals;
 mod display;
+mod echoes;
 mod interrupts;
 mod pipes;
 mod rules;

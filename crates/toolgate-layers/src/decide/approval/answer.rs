@@ -88,7 +88,7 @@ pub(crate) fn note_decision(outcome: Outcome, answer: ApprovalAnswer, met: Times
     let outcome = note_consent(
         outcome,
         word,
-        answer.decision.by,
+        answer.decision.by.name,
         answer.decided_at.unwrap_or(met),
     );
     if answer.token.is_none() && answer.with.is_empty() {
@@ -99,7 +99,8 @@ pub(crate) fn note_decision(outcome: Outcome, answer: ApprovalAnswer, met: Times
             notes.insert(note_keys::APPROVAL_TOKEN, &token_id(token));
         }
         if !answer.with.is_empty() {
-            notes.insert(note_keys::APPROVED_WITH, &*answer.with);
+            let names: Vec<Principal> = answer.with.iter().map(|by| by.name.clone()).collect();
+            notes.insert(note_keys::APPROVED_WITH, &*names);
         }
     })
 }

@@ -7,9 +7,11 @@ use std::{
 };
 
 use toolgate_core::{
-    ApprovalChange, ApprovalRequest, Approver, Arguments, Decision, Principal, Verdict,
-    run_contained,
+    ApprovalRequest, Approver, ApproverIdentity, Arguments, Decision, Redactor, RejectCode,
+    Timestamp, Verdict, VisibleText, admit_decision, run_contained,
 };
+
+use crate::SharedRedactor;
 
 /// Number of times an invalid answer is prompted for again.
 const MAX_REPROMPTS: usize = 3;
@@ -17,12 +19,15 @@ const MAX_REPROMPTS: usize = 3;
 /// Maximum length of an input line.
 const MAX_LINE_BYTES: u64 = 1024 * 1024;
 
-/// An approver that asks a person, line by line.
+/// An approver that asks a person, line by line. The request is written in full, as
+/// [`ApprovalRequest::show`](toolgate_core::ApprovalRequest::show) returns it.
 ///
 /// Answers are `y`, `yes` or `approve`; `n`, `no` or `deny`, optionally with a reason; `e` or
-/// `edit` with the arguments to run with instead. Only these exact words count: after anything else
+/// `edit` with the arguments to run with instead. A request whose arguments are withheld is approved
+/// only with the word `unseen`, and the decision records that. Only these exact words count: after anything else
 /// the prompt is repeated a few times, and then the request stays pending. It also stays pending if
-/// the input ends, and if the person has no name to record. Requests are shown one at a time.
+/// the input ends, and if the person has no name to record. Requests are shown one at a time. A
+/// person who may not approve a request is told why and can only deny it.
 ///
 /// ```
 /// # use {toolgate_core::{Approver, ApprovalRequest, Verdict}, toolgate_layers::Prompt, toolgate_testkit::call};
@@ -33,24 +38,34 @@ const MAX_LINE_BYTES: u64 = 1024 * 1024;
 /// # });
 /// ```
 pub struct Prompt<R, W> {
-    by: Principal,
+    by: ApproverIdentity,
+    secrets: Option<SharedRedactor>,
     line: Arc<Mutex<(R, W)>>,
 }
 
 impl Prompt<BufReader<Stdin>, Stdout> {
     /// Creates an approver for `by` at the terminal this program runs in.
-    pub fn terminal(by: impl Into<Principal>) -> Self {
+    pub fn terminal(by: impl Into<ApproverIdentity>) -> Self {
         Self::new(by, BufReader::new(io::stdin()), io::stdout())
     }
 }
 
 impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Prompt<R, W> {
     /// Creates an approver for `by`, who reads `output` and writes `input`.
-    pub fn new(by: impl Into<Principal>, input: R, output: W) -> Self {
+    pub fn new(by: impl Into<ApproverIdentity>, input: R, output: W) -> Self {
         Self {
             by: by.into(),
+            secrets: None,
             line: Arc::new(Mutex::new((input, output))),
         }
+    }
+
+    /// Masks the secret values that this redactor finds
+    /// ([`ApprovalRequest::show`](toolgate_core::ApprovalRequest::show)). Without one, everything
+    /// is shown.
+    pub fn redactor(mut self, secrets: SharedRedactor) -> Self {
+        self.secrets = Some(secrets);
+        self
     }
 }
 
@@ -58,6 +73,7 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
     async fn decide(&self, request: ApprovalRequest) -> Option<Decision> {
         let line = self.line.clone();
         let by = self.by.clone();
+        let secrets = self.secrets.clone();
         let ask = move || {
             // A poisoned lock is harmless: a panic has left half a line at worst.
             let (input, output) = &mut *line.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,10 +86,15 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
                 .ok()?;
                 return None;
             }
-            prompt_for_verdict(&request, input, output)
-                .ok()
-                .flatten()
-                .map(|verdict| Decision { verdict, by })
+            let secrets = secrets.as_ref().map(|secrets| secrets as &dyn Redactor);
+            let verdict = prompt_for_verdict(&request, &by, secrets, input, output);
+            let verdict = verdict.ok().flatten()?;
+            let unseen = request.withheld && verdict == Verdict::Approve;
+            Some(Decision {
+                verdict,
+                by,
+                unseen,
+            })
         };
         match tokio::runtime::Handle::try_current() {
             // Reading blocks, and would hold up other tasks of this thread.
@@ -94,20 +115,42 @@ impl<R, W> fmt::Debug for Prompt<R, W> {
 /// Prompts until there is a valid answer, the input ends, or the attempts are used.
 fn prompt_for_verdict(
     request: &ApprovalRequest,
+    by: &ApproverIdentity,
+    secrets: Option<&dyn Redactor>,
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> io::Result<Option<Verdict>> {
-    write_request(request, output)?;
+    writeln!(output, "{}", request.approval_id)?;
+    for line in request.show(secrets).lines() {
+        writeln!(output, "  {line}")?;
+    }
+    // Only who asks counts here; whether the request has expired is checked with the decision.
+    let may_approve = request.check_approver(by, Timestamp::EPOCH);
+    if let Err(code) = may_approve {
+        let name = VisibleText::new(by.as_str());
+        writeln!(output, "{name} cannot approve this: {code}")?;
+        let denial = Decision::deny(by.clone(), None);
+        if admit_decision(request, &[], &denial, Timestamp::EPOCH).is_err() {
+            writeln!(output, "the request stays pending")?;
+            return Ok(None);
+        }
+    }
     for _ in 0..=MAX_REPROMPTS {
-        write!(output, "[y]es / [n]o <reason> / [e]dit <json>: ")?;
+        write!(output, "{}", offered_answers(request, may_approve))?;
         output.flush()?;
         let mut line = String::new();
         // A line without its end may be truncated, so it approves nothing.
         if input.by_ref().take(MAX_LINE_BYTES).read_line(&mut line)? == 0 || !line.ends_with('\n') {
             return Ok(None);
         }
-        match parse_verdict(line.trim_end_matches(['\n', '\r'])) {
-            Ok(verdict) => return Ok(Some(verdict)),
+        match parse_verdict(line.trim_end_matches(['\n', '\r']), request.withheld) {
+            Ok(verdict) if may_approve.is_ok() || matches!(verdict, Verdict::Deny { .. }) => {
+                return Ok(Some(verdict));
+            }
+            Ok(_) => writeln!(
+                output,
+                "you can only deny this request, or leave it pending"
+            )?,
             Err(problem) => writeln!(output, "{problem}")?,
         }
     }
@@ -115,81 +158,23 @@ fn prompt_for_verdict(
     Ok(None)
 }
 
-fn write_request(request: &ApprovalRequest, output: &mut impl Write) -> io::Result<()> {
-    let risk = serde_json::to_value(request.risk).unwrap_or_default();
-    writeln!(output, "{}", request.approval_id)?;
-    writeln!(output, "  tool: {}", escape_controls(request.tool.as_str()))?;
-    writeln!(
-        output,
-        "  reason: {}",
-        escape_controls(request.reason.as_deref().unwrap_or("none given"))
-    )?;
-    writeln!(output, "  risk: {}", risk.as_str().unwrap_or("unknown"))?;
-    if request.withheld {
-        writeln!(
-            output,
-            "  arguments: not shown; they are too large or may hold secrets"
-        )?;
-    } else {
-        writeln!(
-            output,
-            "  arguments: {}",
-            escape_controls(&request.arguments.as_json().to_string())
-        )?;
+/// Returns the answers that this approver can give.
+fn offered_answers(request: &ApprovalRequest, may_approve: Result<(), RejectCode>) -> &'static str {
+    match may_approve {
+        Ok(()) if request.withheld => "unseen / [n]o <reason> / [e]dit <json>: ",
+        Ok(()) => "[y]es / [n]o <reason> / [e]dit <json>: ",
+        Err(_) => "[n]o <reason>: ",
     }
-    if let Some(shown) = &request.shown {
-        let text = shown
-            .as_str()
-            .map_or_else(|| shown.to_string(), str::to_owned);
-        text.lines()
-            .try_for_each(|line| writeln!(output, "  | {}", escape_controls(line)))?;
-    }
-    if let Some(until) = request.expires_at {
-        writeln!(output, "  until: {until}")?;
-    }
-    if let Some(quorum) = &request.quorum {
-        writeln!(
-            output,
-            "  to approve: {} different people",
-            quorum.needed.max(1)
-        )?;
-    }
-    for changed in &request.changed {
-        match changed {
-            ApprovalChange::File { path } => writeln!(
-                output,
-                "  asked again: {} {}",
-                changed.code(),
-                escape_controls(path)
-            )?,
-            other => writeln!(output, "  asked again: {}", other.code())?,
-        }
-    }
-    Ok(())
-}
-
-/// Escapes characters that move the cursor, change colours or reverse the text direction: the model
-/// may have written them.
-fn escape_controls(text: &str) -> String {
-    let turns = |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() || turns(c) {
-            out.extend(c.escape_unicode())
-        } else {
-            out.push(c)
-        }
-    }
-    out
 }
 
 /// Parses an answer, by its exact words.
-fn parse_verdict(line: &str) -> Result<Verdict, String> {
+fn parse_verdict(line: &str, withheld: bool) -> Result<Verdict, String> {
     let (word, rest) = line
         .split_once(' ')
         .map_or((line, None), |(word, rest)| (word, Some(rest.trim())));
     match (word, rest) {
-        ("y" | "yes" | "approve", None) => Ok(Verdict::Approve),
+        ("y" | "yes" | "approve", None) if !withheld => Ok(Verdict::Approve),
+        ("unseen", None) if withheld => Ok(Verdict::Approve),
         ("n" | "no" | "deny", reason) => Ok(Verdict::Deny {
             reason: reason
                 .filter(|reason| !reason.is_empty())

@@ -5,9 +5,14 @@ pub(crate) mod approvers;
 pub(crate) mod options;
 pub(crate) mod preview;
 mod preview_edits;
+mod preview_links;
 pub(crate) mod rule;
 pub(crate) mod rule_book;
 pub(crate) mod rule_draft;
+pub(crate) mod rule_match;
+pub(crate) mod rule_policy;
+pub(crate) mod rule_preview;
+pub(crate) mod rule_signer;
 pub(crate) mod verify;
 
 use std::{fmt, time::Duration};
@@ -46,7 +51,9 @@ use crate::{
 /// allows.
 ///
 /// It is the layer that asks for all others: a call for which a layer above requires approval
-/// ([`Call::require_approval`]) runs once this layer has it, or a standing rule allows the call.
+/// ([`Call::require_approval`]) runs once this layer has it, or a standing rule allows the call. A
+/// standing rule does not allow what has to be decided each time
+/// ([`Call::require_approval_each_time`]).
 /// Under several approval layers, one with conditions of its own leaves such a call to another one
 /// further in.
 ///
@@ -356,6 +363,9 @@ impl Approval {
             request.shown = Some(shown);
             request.files = files;
         }
+        request.links = preview
+            .map(|preview| preview.find_links(&call.arguments))
+            .unwrap_or_default();
         request
     }
 
@@ -505,7 +515,9 @@ impl Approval {
             }
             // One person's rule does not stand for the approvals of several.
             (None, RuleLookup::Matched(rule))
-                if self.quorum.is_none() && self.approval_reason(&call, &next).is_some() =>
+                if self.quorum.is_none()
+                    && !asks_each_time(&call)
+                    && self.approval_reason(&call, &next).is_some() =>
             {
                 return self.apply_rule(call, next, *rule).await;
             }
@@ -554,6 +566,7 @@ impl Approval {
                 ApprovalChange::Forged
                     | ApprovalChange::KeyGone
                     | ApprovalChange::Replayed
+                    | ApprovalChange::Approvers
                     | ApprovalChange::Arguments
             )
         };
@@ -627,6 +640,11 @@ fn notify_once(
 /// wrong.
 fn has_run(call: &Call) -> bool {
     !call.resume_state().results.is_empty()
+}
+
+/// Returns true if a layer requires an approver's decision about this very call.
+fn asks_each_time(call: &Call) -> bool {
+    call.unmet_requirements().any(|required| required.each_time)
 }
 
 fn request_record_key(generation: u32) -> String {

@@ -27,6 +27,13 @@ pub trait Preview: Send + Sync + 'static {
 
     /// Returns the current state of the file, or `None` if it cannot be determined.
     fn file_state(&self, path: &str) -> Option<FileState>;
+
+    /// Returns the place that the path leads to, if a link is on the way. By default no links are
+    /// known.
+    fn link_target(&self, path: &str) -> Option<String> {
+        let _ = path;
+        None
+    }
 }
 
 /// A preview, and the files it was made from.
@@ -55,6 +62,9 @@ impl Preview for SharedPreview {
     }
     fn file_state(&self, path: &str) -> Option<FileState> {
         self.0.file_state(path)
+    }
+    fn link_target(&self, path: &str) -> Option<String> {
+        self.0.link_target(path)
     }
 }
 
@@ -152,7 +162,8 @@ impl FilePreview {
             .collect();
         for (path, _) in states.iter().filter(|(_, state)| state.is_none()) {
             shown.push_str(&format!(
-                "not checked: {path} is not certain to be a regular file of the workspace\n"
+                "not checked: {} is not certain to be a regular file of the workspace\n",
+                one_line(path)
             ));
         }
         if patch.len() <= Self::MOST_SHOWN {
@@ -175,7 +186,10 @@ impl Preview for FilePreview {
         let path = single_path(call)?;
         let edit = PreviewEdit::from_call(call)?;
         let Some(found) = self.inspect_file(path) else {
-            let shown = format!("no diff: {path} is not certain to lead into the workspace");
+            let shown = format!(
+                "no diff: {} is not certain to lead into the workspace",
+                one_line(path)
+            );
             return Some(CallPreview {
                 shown: shown.into(),
                 files: Vec::new(),
@@ -213,6 +227,10 @@ impl Preview for FilePreview {
             digest,
         })
     }
+
+    fn link_target(&self, path: &str) -> Option<String> {
+        self.0.link_target(path)
+    }
 }
 
 /// Returns the path that a call names, if there is exactly one.
@@ -237,8 +255,9 @@ fn render_diff(path: &str, old: &str, new: &str) -> Result<String, String> {
         return Err("the change is too large to be shown".to_owned());
     }
     if old == new {
-        return Ok(format!("{path} does not change"));
+        return Ok(format!("{} does not change", one_line(path)));
     }
+    let path = one_line(path);
     let before = format!("a/{path}");
     let after = format!("b/{path}");
     Ok(TextDiff::from_lines(old, new)
@@ -246,6 +265,11 @@ fn render_diff(path: &str, old: &str, new: &str) -> Result<String, String> {
         .context_radius(3)
         .header(&before, &after)
         .to_string())
+}
+
+/// Returns a path without line ends: one must not look like a line of the diff.
+fn one_line(path: &str) -> String {
+    path.replace('\n', "\\n")
 }
 
 /// Decodes a file in UTF-8, or in UTF-16 with a byte order mark.

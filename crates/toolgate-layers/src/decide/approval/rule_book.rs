@@ -1,21 +1,30 @@
-//! Standing rules: stored, listed, tried on past approval requests, and revoked.
+//! Standing rules: signed, stored, listed and revoked.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeSet,
     fmt,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use serde_json::json;
 use toolgate_core::{
-    ApprovalFilter, ApprovalId, ApprovalState, Call, Json, Principal, RecordKey, SessionId,
-    StoreError, StoreHandle, Timestamp, ToolName,
+    Call, Json, Keyring, Principal, RecordKey, RulePublicKey, StoreError, StoreHandle, Timestamp,
 };
 
 use crate::{
-    InvalidRule, RuleEffect, StandingRule,
-    decide::approval::rule::{CompiledRule, RuleSubject},
+    InvalidRule, PathBase, RuleEffect, RuleSigner, StandingRule,
+    decide::{
+        approval::{
+            rule_match::{CompiledRule, RuleMatch, RuleSubject},
+            rule_signer::RuleSignatures,
+        },
+        policy::matching::paths::PathRoot,
+    },
 };
 
 /// The standing rules of a store. Clones share the cache.
@@ -24,13 +33,18 @@ use crate::{
 /// denies the call: deny beats allow. A rule that another process revokes stops to apply within a
 /// second. If the rules cannot be loaded, approval is requested.
 ///
+/// Rules are signed. One that allows counts only if it is signed with a key of the keyring or with
+/// one that [`trusting`](Self::trusting) names: a process that can write to the store cannot allow
+/// calls. One that denies counts in any case.
+///
 /// ```
 /// # futures::executor::block_on(async {
 /// use serde_json::json;
-/// use toolgate_core::{MemoryStore, StoreHandle, Timestamp};
+/// use toolgate_core::{KeyKind, Keyring, MemoryStore, SecretKey, StoreHandle, Timestamp};
 /// use toolgate_layers::RuleBook;
 ///
-/// let book = RuleBook::new(StoreHandle::new(MemoryStore::new()));
+/// let keys = Keyring::new(SecretKey::new("k1".parse()?, KeyKind::HmacSha256, [7; 32]));
+/// let book = RuleBook::new(StoreHandle::new(MemoryStore::new()), keys);
 /// let rule = serde_json::from_value(json!({
 ///     "id": "status", "effect": "allow", "tool": "run_shell", "owner": "ann", "created_at": Timestamp::EPOCH,
 ///     "scope": { "scope": "project", "project": "shop" },
@@ -46,31 +60,37 @@ use crate::{
 /// ```
 #[derive(Clone)]
 pub struct RuleBook {
-    store: StoreHandle,
+    pub(super) store: StoreHandle,
+    keys: Keyring,
+    /// Public keys of others whose rules count.
+    trusted: Arc<[RulePublicKey]>,
     project: Option<Arc<str>>,
+    pub(super) root: Arc<PathRoot>,
     read: Arc<Mutex<Option<CachedRules>>>,
+}
+
+/// A rule of the store, and whose signature it has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredRule {
+    /// The rule.
+    pub rule: StandingRule,
+    /// The key that has signed it.
+    pub signer: RuleSigner,
+}
+
+impl StoredRule {
+    /// Checks whether the rule has an effect: one that allows needs a signature that counts.
+    pub fn is_effective(&self) -> bool {
+        self.rule.effect == RuleEffect::Deny || self.signer.counts()
+    }
 }
 
 /// The rules as they were last loaded.
 #[derive(Clone)]
 struct CachedRules {
     at: Timestamp,
+    /// Those that have an effect.
     rules: Arc<[CompiledRule]>,
-}
-
-/// A past call that a rule would have decided.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MatchedCall {
-    /// The approval it needed.
-    pub approval_id: ApprovalId,
-    /// The tool's name.
-    pub tool: ToolName,
-    /// The session of the call.
-    pub session: SessionId,
-    /// Time of the approval request.
-    pub asked_at: Timestamp,
-    /// State of the approval.
-    pub state: ApprovalState,
 }
 
 /// The result of looking up the standing rules for a call.
@@ -97,6 +117,9 @@ pub enum RuleError {
     /// There is no such rule.
     #[error("there is no rule {0}")]
     Unknown(String),
+    /// The signature could not be stored, because another record is in its place.
+    #[error("the rule {0} cannot be signed: its signature in the store was damaged; add it again")]
+    DamagedSignature(String),
     /// There are more rules than the limit.
     #[error("there are too many rules; revoke some")]
     TooMany,
@@ -110,16 +133,36 @@ impl RuleBook {
     const FRESH: Duration = Duration::from_secs(1);
     /// Maximum number of rules, including revoked ones.
     const MOST_RULES: usize = 10_000;
-    /// Maximum number of past approvals a rule is tried on.
-    const MOST_TRIED: usize = 10_000;
-    const PAGE: usize = 500;
 
-    /// Creates a rule book on this store.
-    pub fn new(store: StoreHandle) -> Self {
+    /// Creates a rule book on this store, whose rules are signed with these keys. Relative paths
+    /// start at the current directory.
+    pub fn new(store: StoreHandle, keys: Keyring) -> Self {
         Self {
             store,
+            keys,
+            trusted: Arc::default(),
             project: None,
+            root: Arc::new(PathRoot::new(Path::new("."))),
             read: Arc::default(),
+        }
+    }
+
+    /// Lets rules count that are signed with these keys of others. The list must come from the user
+    /// or the operator: not from a project, and not from the store.
+    pub fn trusting(self, keys: impl IntoIterator<Item = RulePublicKey>) -> Self {
+        Self {
+            trusted: keys.into_iter().collect(),
+            read: Arc::default(),
+            ..self
+        }
+    }
+
+    /// Sets the directory where relative paths start.
+    pub fn in_workspace(self, workspace: &PathBase) -> Self {
+        Self {
+            root: Arc::new(PathRoot::new(workspace.root())),
+            read: Arc::default(),
+            ..self
         }
     }
 
@@ -131,23 +174,22 @@ impl RuleBook {
         }
     }
 
-    /// Stores a rule and returns it. When this returns, the rule applies. A rule that is there
-    /// already, equal but for the time it was made, is returned as it is stored: confirming twice
-    /// changes nothing.
+    /// Signs and stores a rule and returns it. When this returns, the rule applies. A rule that is
+    /// there already, equal but for the time it was made, is signed and returned as it is stored:
+    /// confirming twice changes nothing.
     ///
     /// # Errors
     ///
     /// Returns an error if the rule is invalid or too broad, if its id is in use for another rule or
     /// was used by one that is revoked, or if the store fails.
     pub async fn add(&self, rule: StandingRule) -> Result<StandingRule, RuleError> {
-        let ready = CompiledRule::new(rule)?;
+        let ready = CompiledRule::new(rule, &self.root)?;
         let value = serde_json::to_value(&ready.rule)
             .ok()
             .and_then(|value| Json::new(value).ok());
-        let value = value.ok_or_else(|| InvalidRule::Part {
-            part: "a value",
-            problem: "is nested too deeply".into(),
-        })?;
+        let value = value.ok_or_else(nested_too_deeply)?;
+        // Signed first: a signature without its rule has no effect.
+        self.sign(&ready.rule).await?;
         let key = RecordKey::Other(format!("{RULE_PREFIX}{}", ready.rule.id).into());
         let earlier = self.store.put_json_once(key, value).await?;
         self.clear_cache();
@@ -155,27 +197,50 @@ impl RuleBook {
             return Ok(ready.rule);
         }
         // The first writer wins, and a revoked id stays taken.
-        let stands = |known: &CompiledRule| known.rule.decides_like(&ready.rule);
-        let rules = self.load_rules().await?;
-        match rules.into_iter().find(stands) {
-            Some(known) => Ok(known.rule),
+        let stands = |known: &StoredRule| known.rule.decides_like(&ready.rule);
+        match self.list().await?.into_iter().find(stands) {
+            Some(known) => {
+                self.sign(&known.rule).await?;
+                Ok(known.rule)
+            }
             None => Err(RuleError::DuplicateId(ready.rule.id)),
         }
     }
 
-    /// Returns the rules that are not revoked, by id, including expired ones.
+    /// Signs a rule exactly as it is given. If it is in the store like this, it counts from now on:
+    /// for rules that were stored without a signature, after a person has read them.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the rule cannot be signed or if the store fails.
+    pub async fn sign(&self, rule: &StandingRule) -> Result<(), RuleError> {
+        let digest = rule.digest().ok_or_else(nested_too_deeply)?;
+        let stored = RuleSignatures::store(&self.store, &self.keys, digest).await?;
+        self.clear_cache();
+        if stored {
+            Ok(())
+        } else {
+            Err(RuleError::DamagedSignature(rule.id.clone()))
+        }
+    }
+
+    /// Returns the rules that are not revoked, by id, including expired ones and those that have no
+    /// effect without a signature.
     ///
     /// # Errors
     ///
     /// Returns an error if a stored rule cannot be parsed, if there are too many, or if the store
     /// fails.
-    pub async fn list(&self) -> Result<Vec<StandingRule>, RuleError> {
-        Ok(self
-            .load_rules()
-            .await?
-            .into_iter()
-            .map(|ready| ready.rule)
-            .collect())
+    pub async fn list(&self) -> Result<Vec<StoredRule>, RuleError> {
+        let signatures = RuleSignatures::load(&self.store, Self::MOST_RULES).await?;
+        let signatures = signatures.ok_or(RuleError::TooMany)?;
+        let own: Vec<RulePublicKey> = self.keys.rule_keys().collect();
+        let rules = self.load_rules().await?.into_iter();
+        let signed = rules.map(|rule| {
+            let signer = signatures.find_signer(&rule, &own, &self.trusted);
+            StoredRule { rule, signer }
+        });
+        Ok(signed.collect())
     }
 
     /// Revokes a rule. When this returns, the rule no longer applies.
@@ -190,12 +255,7 @@ impl RuleBook {
         by: impl Into<Principal>,
         at: Timestamp,
     ) -> Result<(), RuleError> {
-        if !self
-            .load_rules()
-            .await?
-            .iter()
-            .any(|ready| ready.rule.id == id)
-        {
+        if !self.load_rules().await?.iter().any(|rule| rule.id == id) {
             return Err(RuleError::Unknown(id.to_owned()));
         }
         // A revocation is a record of its own: the rule stays stored, and its id cannot be used
@@ -211,87 +271,29 @@ impl RuleBook {
         Ok(())
     }
 
-    /// Returns the past calls that needed approval and that this rule would have decided, newest
-    /// last.
-    ///
-    /// Meant to be shown before a rule is stored. Redacted arguments cannot match a pattern.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the rule is invalid or if the store fails.
-    pub async fn preview(&self, rule: &StandingRule) -> Result<Vec<MatchedCall>, RuleError> {
-        let ready = CompiledRule::new(rule.clone())?;
-        let mut matched = Vec::new();
-        let mut after = None;
-        let mut tried = 0;
-        while tried < Self::MOST_TRIED {
-            let filter = ApprovalFilter {
-                pending: false,
-                after,
-                limit: Self::PAGE,
-                ..ApprovalFilter::default()
-            };
-            let page = self.store.approvals(filter).await?;
-            // A request with withheld arguments has nothing to match.
-            for row in page.iter().filter(|row| !row.request.withheld) {
-                let tool = &row.request.tool;
-                let arguments = &row.request.arguments;
-                let call = RuleSubject {
-                    tool,
-                    arguments,
-                    session: row.session,
-                    project: None,
-                };
-                if ready.matches_call(call, rule.created_at) {
-                    let approval_id = row.request.approval_id;
-                    let tool = tool.clone();
-                    let session = row.session;
-                    let asked_at = row.asked_at;
-                    let state = row.state;
-                    matched.push(MatchedCall {
-                        approval_id,
-                        tool,
-                        session,
-                        asked_at,
-                        state,
-                    });
-                }
-            }
-            tried += page.len();
-            after = page.last().map(|row| row.request.approval_id);
-            if page.len() < Self::PAGE {
-                break;
-            }
-        }
-        Ok(matched)
-    }
-
     /// Returns the rule that decides a call, if one does.
     pub(crate) async fn find_rule(&self, call: &Call) -> RuleLookup {
         let now = call.env().clock().now();
         let Ok(rules) = self.cached_rules(now).await else {
             return RuleLookup::Unreadable;
         };
-        let tool = &call.tool;
-        let arguments = &call.arguments;
-        let session = call.turn().session;
         // A call without a project must not match the rules of every project: `None` would.
         let project = Some(self.project.as_deref().unwrap_or_default());
-        let ruled = RuleSubject {
-            tool,
-            arguments,
-            session,
-            project,
+        let subject = RuleSubject::new(call, call.turn().session, project, &self.root);
+        let find = |effect, result| {
+            rules.iter().find(|ready| {
+                ready.rule.effect == effect && ready.match_call(&subject, now) == result
+            })
         };
-        let fitting = |effect| {
-            rules
-                .iter()
-                .find(|ready| ready.rule.effect == effect && ready.matches_call(ruled, now))
-        };
-        match fitting(RuleEffect::Deny).or_else(|| fitting(RuleEffect::Allow)) {
-            Some(ready) => RuleLookup::Matched(Box::new(ready.rule.clone())),
-            None => RuleLookup::NoMatch,
+        let found = |ready: &CompiledRule| RuleLookup::Matched(Box::new(ready.rule.clone()));
+        if let Some(denied) = find(RuleEffect::Deny, RuleMatch::Yes) {
+            return found(denied);
         }
+        // A person has to say whether a rule denies this, so no rule allows it either.
+        if find(RuleEffect::Deny, RuleMatch::Unclear).is_some() {
+            return RuleLookup::NoMatch;
+        }
+        find(RuleEffect::Allow, RuleMatch::Yes).map_or(RuleLookup::NoMatch, found)
     }
 
     async fn cached_rules(&self, now: Timestamp) -> Result<Arc<[CompiledRule]>, RuleError> {
@@ -304,7 +306,13 @@ impl RuleBook {
         if let Some(read) = known.filter(|read| now >= read.at && now < read.at.plus(Self::FRESH)) {
             return Ok(read.rules);
         }
-        let rules: Arc<[CompiledRule]> = self.load_rules().await?.into();
+        let effective = self
+            .list()
+            .await?
+            .into_iter()
+            .filter(StoredRule::is_effective);
+        let compiled = effective.map(|stored| CompiledRule::new(stored.rule, &self.root));
+        let rules: Arc<[CompiledRule]> = compiled.collect::<Result<_, _>>()?;
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(CachedRules {
             at: now,
             rules: rules.clone(),
@@ -316,7 +324,8 @@ impl RuleBook {
         *self.read.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    async fn load_rules(&self) -> Result<Vec<CompiledRule>, RuleError> {
+    /// Loads the rules that are not revoked, signed or not.
+    async fn load_rules(&self) -> Result<Vec<StandingRule>, RuleError> {
         let kept = self
             .store
             .list_json(RULE_PREFIX, None, Self::MOST_RULES + 1)
@@ -344,9 +353,16 @@ impl RuleBook {
                 what: key.to_string(),
                 source: error.into(),
             })?;
-            rules.push(CompiledRule::new(rule)?);
+            rules.push(rule);
         }
         Ok(rules)
+    }
+}
+
+fn nested_too_deeply() -> InvalidRule {
+    InvalidRule::Part {
+        part: "a value",
+        problem: "is nested too deeply".into(),
     }
 }
 
@@ -358,38 +374,5 @@ impl fmt::Debug for RuleBook {
         f.debug_struct("RuleBook")
             .field("project", &self.project)
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use toolgate_core::MemoryStore;
-
-    fn rule(reason: &str, created_at: Timestamp) -> StandingRule {
-        serde_json::from_value(json!({
-            "id": "status", "effect": "allow", "tool": "run_shell", "owner": "ann",
-            "created_at": created_at, "reason": reason,
-            "scope": { "scope": "project", "project": "shop" },
-            "arguments": { "/command": { "equals": "git status" } },
-        }))
-        .expect("a rule")
-    }
-
-    #[tokio::test]
-    async fn an_equal_rule_is_stored_once_and_returned_and_a_revoked_one_stays_revoked() {
-        let book = RuleBook::new(StoreHandle::new(MemoryStore::new()));
-        let first = rule("daily", Timestamp::EPOCH);
-        let later = rule("daily", Timestamp::EPOCH.plus(Duration::from_secs(9)));
-        assert_eq!(book.add(first.clone()).await.expect("stored"), first);
-        assert_eq!(book.add(later.clone()).await.expect("the same"), first);
-        assert_eq!(book.list().await.expect("listed").len(), 1);
-        let other = book.add(rule("weekly", Timestamp::EPOCH)).await;
-        assert!(matches!(other, Err(RuleError::DuplicateId(_))));
-        book.revoke("status", "ann", Timestamp::EPOCH)
-            .await
-            .expect("revoked");
-        let again = book.add(later).await;
-        assert!(matches!(again, Err(RuleError::DuplicateId(_))));
     }
 }

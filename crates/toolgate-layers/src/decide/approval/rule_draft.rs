@@ -188,10 +188,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-    use toolgate_core::{Call, MemoryStore, StoreHandle};
+    use std::path::Path;
+    use toolgate_core::Call;
     use toolgate_testkit::call_with;
 
-    use crate::{RuleBook, decide::approval::rule_book::RuleLookup};
+    use crate::decide::{
+        approval::rule_match::{CompiledRule, RuleMatch, RuleSubject},
+        policy::matching::paths::PathRoot,
+    };
 
     fn draft_rule(call: &Call) -> RuleDraft {
         let request = ApprovalRequest::for_call(call);
@@ -212,13 +216,12 @@ mod tests {
         );
     }
 
-    /// Checks whether a rule book with this rule allows the call.
+    /// Checks whether the rule allows the call.
     fn is_allowed(rule: &StandingRule, call: &Call) -> bool {
-        futures::executor::block_on(async {
-            let book = RuleBook::new(StoreHandle::new(MemoryStore::new())).in_project("p");
-            book.add(rule.clone()).await.expect("accepted");
-            matches!(book.find_rule(call).await, RuleLookup::Matched(_))
-        })
+        let root = PathRoot::new(Path::new("/nowhere"));
+        let subject = RuleSubject::new(call, call.turn().session, Some("p"), &root);
+        let ready = CompiledRule::new(rule.clone(), &root).expect("accepted");
+        ready.match_call(&subject, Timestamp::EPOCH) == RuleMatch::Yes
     }
 
     fn names() -> impl Strategy<Value = String> {

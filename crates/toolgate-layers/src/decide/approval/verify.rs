@@ -1,10 +1,12 @@
 //! The last check of an approval before the call runs: is it genuine, and is everything as it was
 //! shown?
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, ApprovalChange, ApprovalId, ApprovalRequest, AskClaims, Call, Digest,
-    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, TokenError, Verdict,
+    EditStage, GrantClaims, Json, Keyring, Next, RecordKey, TokenError, Verdict, meets_quorum,
     run_contained_sync,
 };
 
@@ -61,6 +63,10 @@ impl ApprovalVerifier {
             };
         };
         let mut changed = self.changed_files(call, &question);
+        // Counted again here: the answer may be from a version that counted claimed names.
+        if !meets_quorum(&question, answer) {
+            changed.push(ApprovalChange::Approvers);
+        }
         if policy.is_some() && question.policy_version.as_deref() != policy {
             changed.push(ApprovalChange::Policy);
         }
@@ -87,7 +93,10 @@ impl ApprovalVerifier {
             .load_approval_request(call.id, answer.generation)
             .await
         {
-            Ok(Some(question)) => verify_signature(keyring, call, answer, Some(&*question)).is_ok(),
+            Ok(Some(question)) => {
+                verify_signature(keyring, call, answer, Some(&*question)).is_ok()
+                    && meets_quorum(&question, answer)
+            }
             Ok(None) | Err(_) => false,
         }
     }
@@ -106,12 +115,17 @@ impl ApprovalVerifier {
                 .as_ref()
                 != Some(*file)
         };
-        let files = question.files.iter().filter(differs);
-        files
-            .map(|file| ApprovalChange::File {
-                path: file.path.clone(),
-            })
-            .collect()
+        let files = question.files.iter().filter(differs).map(|file| &file.path);
+        // A link that leads elsewhere, or that was not there when approval was requested.
+        let links = preview.find_links(&question.arguments);
+        let moved = links
+            .iter()
+            .filter(|link| !question.links.contains(link))
+            .chain(question.links.iter().filter(|link| !links.contains(link)))
+            .map(|link| &link.path);
+        let changed: BTreeSet<&String> = files.chain(moved).collect();
+        let changed = changed.into_iter().cloned();
+        changed.map(|path| ApprovalChange::File { path }).collect()
     }
 
     /// Spends the token for this run. The same run may use it again, because its process may have

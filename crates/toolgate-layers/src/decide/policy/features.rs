@@ -17,10 +17,14 @@ use crate::decide::policy::{
         ArgumentRole, affects_commands, classify_argument, is_directory_name, normalize_name,
     },
     matching::{
-        hosts::{PlainUrl, may_be_host, parse_plain_authority, parse_plain_url, possible_hosts},
+        host_words::hosts_in_run,
+        hosts::{
+            PlainUrl, is_like_url, may_be_host, parse_plain_authority, parse_plain_url,
+            possible_hosts,
+        },
         patch_names::{begins_like_patch, possible_names},
         paths::{PathError, PathRoot, ResolvedPath},
-        shell::{self, CommandWords},
+        shell::{self, CommandWords, MAX_COMMAND_BYTES, ShellReading, ShellWord},
     },
 };
 
@@ -55,33 +59,80 @@ pub(crate) struct CallFeatures<'a> {
     dirs: Vec<String>,
     /// True if another argument changes what the commands do.
     surrounded: bool,
+    /// True if the call names more than is examined.
+    pub(crate) crowded: bool,
+    /// Number of bytes of commands that may still be read.
+    unread_bytes: usize,
     hinted: OnceCell<Vec<ResolvedPath>>,
     spoken: OnceCell<Vec<ResolvedPath>>,
     words: OnceCell<Vec<String>>,
-    hosts: OnceCell<Vec<String>>,
+    hosts: OnceCell<CallHosts>,
+}
+
+/// The hosts of a call.
+pub(crate) struct CallHosts {
+    /// Hosts of URLs, of arguments that name a host, and among the words of commands.
+    pub(crate) named: Vec<String>,
+    /// Hosts that any other text could name.
+    pub(crate) mentioned: Vec<String>,
 }
 
 /// A command that the call names.
 pub(crate) struct CallCommand {
     pub(crate) text: String,
-    /// The commands it runs, if that is certain.
+    /// The commands that it runs, as far as they can be read.
+    pub(crate) reading: ShellReading,
+    /// Those commands, if a rule can allow all of them.
     pub(crate) runs: Option<Vec<CommandWords>>,
     said: OnceCell<Vec<CommandWords>>,
+    certain: OnceCell<Vec<CommandWords>>,
 }
 
 impl CallCommand {
-    fn new(text: String, runs: Option<Vec<CommandWords>>) -> Self {
+    fn new(text: String, reading: ShellReading) -> Self {
         Self {
             text,
-            runs,
+            runs: reading.plain_commands(),
+            reading,
             said: OnceCell::new(),
+            certain: OnceCell::new(),
         }
+    }
+
+    /// Checks whether it is certain which commands run.
+    pub(crate) fn is_certain(&self) -> bool {
+        self.reading.unread.is_none()
     }
 
     /// Returns every run of words that could be a command, however it is quoted.
     pub(crate) fn possible_runs(&self) -> &[CommandWords] {
-        self.said.get_or_init(|| shell::possible_runs(&self.text))
+        self.said.get_or_init(|| {
+            let mut runs = shell::possible_runs(&self.text);
+            runs.extend(self.reading.commands.iter().map(|words| plain_texts(words)));
+            runs.extend(self.reading.targets.iter().map(|file| vec![file.clone()]));
+            runs
+        })
     }
+
+    /// Returns the commands that run if all is certain: as they are and, because a tool may join
+    /// their words and pass them to a shell, split at blanks.
+    pub(crate) fn certain_runs(&self) -> &[CommandWords] {
+        self.certain.get_or_init(|| {
+            let whole = self.reading.commands.iter().map(|words| plain_texts(words));
+            whole.flat_map(|run| [split_run(&run), run]).collect()
+        })
+    }
+}
+
+fn plain_texts(words: &[ShellWord]) -> CommandWords {
+    words.iter().map(|word| word.text.clone()).collect()
+}
+
+/// Splits the words of a command at blanks.
+fn split_run(run: &[String]) -> CommandWords {
+    run.iter()
+        .flat_map(|word| shell::split_words(word))
+        .collect()
 }
 
 /// A URL or host that the call names.
@@ -96,8 +147,11 @@ const MAX_HINT_BYTES: usize = 512;
 /// Maximum number of texts or words that are looked up in the file system. Beyond it only the
 /// spelling counts.
 const MAX_LOOKUPS: usize = 256;
-/// The same for texts that may be names of files: a text of a million lines may hold as many.
-const MAX_NAMED_LOOKUPS: usize = 4096;
+/// Maximum number of texts of one kind that are examined: paths, hints, URLs and words of commands.
+/// A call with more is never allowed without approval.
+const MAX_EXAMINED: usize = 4096;
+/// The same for the different words of commands, which are cheaper.
+const MAX_COMMAND_WORDS: usize = 4 * MAX_EXAMINED;
 const MAX_DIRECTORIES: usize = 16;
 
 impl<'a> CallFeatures<'a> {
@@ -121,6 +175,8 @@ impl<'a> CallFeatures<'a> {
             texts: Vec::new(),
             dirs: Vec::new(),
             surrounded: false,
+            crowded: false,
+            unread_bytes: MAX_COMMAND_BYTES,
             hinted: OnceCell::new(),
             spoken: OnceCell::new(),
             words: OnceCell::new(),
@@ -175,8 +231,16 @@ impl<'a> CallFeatures<'a> {
     /// Returns every word of the commands, however they are quoted.
     pub(crate) fn command_words(&self) -> &[String] {
         self.words.get_or_init(|| {
-            shell::unique_words(self.commands.iter().flat_map(CallCommand::possible_runs))
+            let runs = self.commands.iter().flat_map(CallCommand::possible_runs);
+            let mut words = shell::unique_words(runs);
+            words.truncate(MAX_COMMAND_WORDS);
+            words
         })
+    }
+
+    /// Checks whether the call names more paths, hosts or commands than are examined.
+    pub(crate) fn exceeds_limits(&self) -> bool {
+        self.crowded || self.command_words().len() >= MAX_COMMAND_WORDS
     }
 
     /// Returns the texts that a shell or a tool may expand to other paths.
@@ -188,21 +252,29 @@ impl<'a> CallFeatures<'a> {
         all.filter(|text| text.contains(['*', '?', '[']))
     }
 
-    /// Returns every host that the call may name, in any argument.
-    pub(crate) fn possible_hosts(&self) -> &[String] {
+    /// Returns every host that the call names or may name, in any argument.
+    pub(crate) fn hosts(&self) -> &CallHosts {
         self.hosts.get_or_init(|| {
-            let named = self
+            let paths = self
                 .named
                 .iter()
                 .map(|(text, _)| &**text)
                 .filter(|text| text.len() <= MAX_HINT_BYTES);
-            let hints = named
+            let hints = paths
                 .chain(self.texts.iter().copied())
                 .chain(self.command_words().iter().map(String::as_str));
-            let urls = self.urls.iter().map(|url| url.text.as_str());
-            urls.chain(hints.filter(|text| may_be_host(text)))
-                .flat_map(possible_hosts)
-                .collect()
+            let (urls, words): (Vec<&str>, Vec<&str>) = hints
+                .filter(|text| may_be_host(text))
+                .partition(|text| is_like_url(text));
+            let urls = self.urls.iter().map(|url| url.text.as_str()).chain(urls);
+            let runs = self.commands.iter().flat_map(CallCommand::possible_runs);
+            CallHosts {
+                named: urls
+                    .flat_map(possible_hosts)
+                    .chain(runs.flat_map(hosts_in_run))
+                    .collect(),
+                mentioned: words.into_iter().flat_map(possible_hosts).collect(),
+            }
         })
     }
 
@@ -281,10 +353,9 @@ impl<'a> CallFeatures<'a> {
                 .filter(|dir| is_relative(text) && *dir != text);
             let from_dirs = from_dirs.map(|dir| Cow::Owned(format!("{dir}/{text}")));
             for text in [Cow::Borrowed(&**text)].into_iter().chain(from_dirs) {
-                if *means == ArgumentRole::PossiblePath && more.len() >= MAX_NAMED_LOOKUPS {
-                    self.paths_certain = false;
-                    more.push(self.root.spelled_place(&text));
-                    continue;
+                if more.len() >= 2 * MAX_EXAMINED {
+                    self.crowded = true;
+                    break;
                 }
                 match self.root.resolve_path(&text) {
                     Ok(place) => more.push(place),
@@ -308,10 +379,14 @@ impl<'a> CallFeatures<'a> {
                 .resolve_path(dir)
                 .is_ok_and(|place| place.is_inside_root())
         };
-        if self.surrounded || self.dirs.iter().any(elsewhere) {
-            self.commands
-                .iter_mut()
-                .for_each(|command| command.runs = None);
+        let elsewhere = self.dirs.iter().any(elsewhere);
+        for command in &mut self.commands {
+            if self.surrounded {
+                command.reading.doubt("another argument changes it");
+            }
+            if self.surrounded || elsewhere {
+                command.runs = None;
+            }
         }
     }
 
@@ -387,7 +462,31 @@ impl<'a> CallFeatures<'a> {
         let short =
             text.len() <= MAX_HINT_BYTES && (text.contains(telling) || may_be_key_file(text));
         if short && !text.trim().contains('\n') {
-            self.texts.push(text);
+            if self.texts.len() < MAX_EXAMINED {
+                self.texts.push(text);
+            } else {
+                self.crowded = true;
+            }
+        }
+    }
+
+    /// Adds a text that names a path.
+    fn add_named(&mut self, text: Cow<'a, str>, means: ArgumentRole) {
+        if self.named.len() < MAX_EXAMINED {
+            self.named.push((text, means));
+        } else {
+            self.crowded = true;
+            self.paths_certain = false;
+        }
+    }
+
+    fn add_url(&mut self, text: &str, plain: Option<PlainUrl>) {
+        if self.urls.len() < MAX_EXAMINED {
+            let text = text.to_owned();
+            self.urls.push(CallUrl { text, plain });
+        } else {
+            self.crowded = true;
+            self.urls_certain = false;
         }
     }
 
@@ -398,7 +497,7 @@ impl<'a> CallFeatures<'a> {
             {
                 self.add_patch_files(text)
             }
-            Value::String(text) => self.named.push((Cow::Borrowed(text), means)),
+            Value::String(text) => self.add_named(Cow::Borrowed(text), means),
             Value::Array(items) => items.iter().for_each(|item| self.add_paths(item, means)),
             // Which value of an object is the path is unknown.
             Value::Bool(_) | Value::Number(_) | Value::Object(_) => self.paths_certain = false,
@@ -434,20 +533,18 @@ impl<'a> CallFeatures<'a> {
     fn add_patch_files(&mut self, text: &'a str) {
         match Patch::parse(text) {
             Ok(patch) => {
-                let paths = patch.files().flat_map(PatchedFile::paths);
-                let named = paths.map(|path| (Cow::Owned(path.to_owned()), ArgumentRole::Path));
-                self.named.extend(named);
+                for path in patch.files().flat_map(PatchedFile::paths) {
+                    self.add_named(Cow::Owned(path.to_owned()), ArgumentRole::Path);
+                }
             }
             Err(_) => {
                 // Another tool may apply it, or take it for the path of a patch.
                 self.paths_certain = false;
                 let whole = Some(text).filter(|text| !text.contains('\n'));
                 let names = possible_names(text).into_iter();
-                self.named.extend(
-                    names
-                        .chain(whole.map(Cow::Borrowed))
-                        .map(|name| (name, ArgumentRole::PossiblePath)),
-                );
+                for name in names.chain(whole.map(Cow::Borrowed)) {
+                    self.add_named(name, ArgumentRole::PossiblePath);
+                }
             }
         }
     }
@@ -463,18 +560,9 @@ impl<'a> CallFeatures<'a> {
     }
 
     fn add_command(&mut self, value: &Value, beside: &Map<String, Value>) {
-        let (text, runs) = match value {
-            Value::Null | Value::Bool(_) => return,
-            Value::String(text) => (text.clone(), shell::parse_commands(text)),
-            Value::Array(items) => {
-                let words: Option<Vec<&str>> = items.iter().map(Value::as_str).collect();
-                let runs = words
-                    .and_then(|words| shell::parse_argv(&words))
-                    .map(|words| vec![words]);
-                (join_texts(value), runs)
-            }
-            Value::Number(_) | Value::Object(_) => (join_texts(value), None),
-        };
+        if matches!(value, Value::Null | Value::Bool(_)) {
+            return;
+        }
         let is_argument = |(key, more): &(&String, &Value)| {
             ARGUMENT_LIST_NAMES.contains(&&*normalize_name(key))
                 && !is_empty_value(more)
@@ -485,16 +573,25 @@ impl<'a> CallFeatures<'a> {
             .filter(is_argument)
             .map(|(_, more)| more)
             .collect();
-        let command = join_arguments(text, runs, &arguments);
-        let urls = command
-            .text
-            .split_whitespace()
-            .filter(|word| word.contains("://"));
-        self.urls.extend(urls.map(|word| CallUrl {
-            text: word.to_owned(),
-            plain: parse_plain_url(word),
-        }));
-        self.commands.push(command);
+        let mut command = read_command(value, &arguments);
+        if command.text.len() > self.unread_bytes {
+            self.crowded = true;
+            command.reading.doubt("the text is too long");
+            command.runs = None;
+            let end = command.text.floor_char_boundary(self.unread_bytes);
+            command.text.truncate(end);
+            command.text.shrink_to_fit();
+        }
+        self.unread_bytes -= command.text.len();
+        for word in command.text.split_whitespace() {
+            if word.contains("://") {
+                self.add_url(word, parse_plain_url(word));
+            }
+        }
+        // What is left of a command beyond the limit says nothing, and there may be millions.
+        if !command.text.is_empty() || !self.crowded {
+            self.commands.push(command);
+        }
     }
 
     fn add_urls(&mut self, value: &Value, means: ArgumentRole) {
@@ -515,16 +612,11 @@ impl<'a> CallFeatures<'a> {
                         host,
                     })
                 };
-                self.urls.push(CallUrl {
-                    plain: parse_plain_url(text).or_else(host),
-                    text: text.clone(),
-                });
+                let plain = parse_plain_url(text).or_else(host);
+                self.add_url(text, plain);
             }
             Value::Array(items) => items.iter().for_each(|item| self.add_urls(item, means)),
-            Value::Number(number) if named => self.urls.push(CallUrl {
-                text: number.to_string(),
-                plain: None,
-            }),
+            Value::Number(number) if named => self.add_url(&number.to_string(), None),
             Value::Object(_) if named => self.urls_certain = false,
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
         }
@@ -543,28 +635,49 @@ const ARGUMENT_LIST_NAMES: [&str; 8] = [
     "opts",
 ];
 
-/// Joins a command and its arguments: `{ "command": "git", "args": ["status"] }` is one command.
-fn join_arguments(text: String, runs: Option<Vec<CommandWords>>, more: &[&Value]) -> CallCommand {
-    let (first, rest) = match more {
-        [] => return CallCommand::new(text, runs),
-        [first, rest @ ..] => (first, rest),
+/// Reads a command and its arguments: `{ "command": "git", "args": ["status"] }` is one command.
+fn read_command(value: &Value, more: &[&Value]) -> CallCommand {
+    let words_of = |value: &Value| -> Option<Vec<String>> {
+        let words = value.as_array()?.iter();
+        words.map(|word| word.as_str().map(str::to_owned)).collect()
     };
-    // With several lists, or something other than a list of words, it is unknown which of them the
-    // tool uses: all of it counts as text of the command and none of it as certain.
-    let whole = more
-        .iter()
-        .fold(text, |text, value| format!("{text} {}", join_texts(value)));
-    let words: Option<Vec<&str>> = first
-        .as_array()
-        .and_then(|items| items.iter().map(Value::as_str).collect());
-    let runs = match (runs.as_deref(), words) {
-        (Some([one]), Some(more)) if rest.is_empty() => {
-            let words: Vec<&str> = one.iter().map(String::as_str).chain(more).collect();
-            shell::parse_argv(&words).map(|words| vec![words])
-        }
-        _ => None,
+    let argv = |words: &[String]| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        shell::read_argv(&words)
     };
-    CallCommand::new(whole, runs)
+    let unread = |value: &Value| {
+        let mut reading = ShellReading::default();
+        reading.doubt(&format!("a value of type {}", type_name(value)));
+        reading
+    };
+    let reading = match value {
+        Value::String(text) => shell::read_commands(text),
+        other => words_of(other).map_or_else(|| unread(other), |words| argv(&words)),
+    };
+    let whole = more.iter().fold(join_texts(value), |text, value| {
+        format!("{text} {}", join_texts(value))
+    });
+    let reading = match more {
+        [] => reading,
+        // With several lists, or something other than a list of words, it is unknown which of them
+        // the tool uses: all of it counts as text of the command and none of it as certain.
+        [list, rest @ ..] => match (reading.plain_commands().as_deref(), words_of(list)) {
+            (Some([one]), Some(words)) if rest.is_empty() => argv(&[one.clone(), words].concat()),
+            _ => unread(list),
+        },
+    };
+    CallCommand::new(whole, reading)
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
 }
 
 /// Joins every text in a value, keys included, with spaces.

@@ -1,6 +1,7 @@
 //! Judges a call by rules, and picks the stricter of several answers.
 
 use std::{
+    cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -17,12 +18,13 @@ use crate::{
         arguments::ArgumentConditions,
         features::{CallCommand, CallFeatures, CallUrl, FeatureNeeds},
         matching::{
+            acting_files,
             commands::CommandPattern,
             hosts::{DomainPatterns, PlainUrl, compile_url_globs, normalize_url, parse_plain_url},
             path_patterns::{LoosePathPatterns, StrictPathPatterns},
-            paths::percent_decode,
+            paths::{ResolvedPath, percent_decode},
             secret_files,
-            shell::CommandWords,
+            shell::{CommandWords, ShellWord, shorten},
         },
         rules::check_rule,
     },
@@ -35,14 +37,17 @@ pub struct Judgement {
     pub effect: PolicyEffect,
     /// The rule that decided; `None` if it was the default.
     pub rule: Option<Arc<str>>,
-    /// The reason, which names the rule and repeats no value of the call.
+    /// The reason, which names the rule. It repeats no value of the call, except the piece of a
+    /// command that cannot be read, or that no rule covers.
     pub reason: Arc<str>,
+    /// True if an approver has to decide about this very call: a standing rule is not enough.
+    pub each_time: bool,
 }
 
 impl Judgement {
     /// Returns the stricter of two; this one if they are equally strict.
     pub fn or_stricter(self, other: Self) -> Self {
-        if other.effect > self.effect {
+        if (other.effect, other.each_time) > (self.effect, self.each_time) {
             other
         } else {
             self
@@ -55,9 +60,34 @@ impl Judgement {
             effect: PolicyEffect::Deny,
             rule: Some(rule.into()),
             reason,
+            each_time: false,
+        }
+    }
+
+    /// Returns the judgement about a call that changes these files that act later, and that the
+    /// rules judge as `self`.
+    fn asked_each_time(self, entries: &BTreeSet<&str>) -> Self {
+        let entries: Vec<&str> = entries.iter().copied().collect();
+        let built_in = format!(
+            "the built-in rule {ACTING_FILES:?} asks: the call may change {}, which runs or is obeyed later, outside the gate",
+            entries.join(", ")
+        );
+        // The approver reads all reasons, not only the one that cannot be configured.
+        let reason = match &self.rule {
+            Some(_) if self.effect == PolicyEffect::Ask => format!("{}; {built_in}", self.reason),
+            Some(_) | None => built_in,
+        };
+        Self {
+            effect: PolicyEffect::Ask,
+            rule: Some(ACTING_FILES.into()),
+            reason: reason.into(),
+            each_time: true,
         }
     }
 }
+
+/// The name of the built-in rule about files that act later.
+const ACTING_FILES: &str = "files that act later";
 
 /// The compiled rules of a policy.
 #[derive(Debug)]
@@ -89,7 +119,9 @@ impl RuleSet {
 
     pub(crate) fn feature_needs(&self) -> FeatureNeeds {
         let any = |test: fn(&PolicyRule) -> bool| self.options.rules.iter().any(test);
-        let paths = self.options.secrets_files || any(|rule| rule.path.is_some());
+        let paths = self.options.secrets_files
+            || self.options.acting_files
+            || any(|rule| rule.path.is_some());
         let urls = any(|rule| rule.url.is_some() || rule.domain.is_some());
         // Commands name paths and hosts too.
         FeatureNeeds {
@@ -114,11 +146,14 @@ impl RuleSet {
             PolicyFallback::AskWrites | PolicyFallback::Ask => true,
             PolicyFallback::Allow | PolicyFallback::Deny => false,
         };
-        by_default
-            || self
-                .rules
-                .iter()
-                .any(|rule| rule.effect == PolicyEffect::Ask)
+        // A call that is allowed otherwise may change a file that acts later.
+        let may_allow = self.options.default != PolicyFallback::Deny || !self.rules.is_empty();
+        // A command that cannot be read may be one that a rule denies.
+        let rule = |rule: &CompiledPolicyRule| {
+            rule.effect == PolicyEffect::Ask
+                || (rule.effect == PolicyEffect::Deny && rule.command.is_some())
+        };
+        by_default || (self.options.acting_files && may_allow) || self.rules.iter().any(rule)
     }
 
     /// Returns the digest of the rules.
@@ -131,23 +166,146 @@ impl RuleSet {
 
     /// Judges one call. The result depends on the facts and the rules only.
     pub(crate) fn judge(&self, facts: &CallFeatures<'_>) -> Judgement {
+        let judged = self.judge_by_rules(facts);
+        if judged.effect == PolicyEffect::Deny || !self.options.acting_files {
+            return judged;
+        }
+        let entries = self.changed_acting_files(facts);
+        if entries.is_empty() {
+            judged
+        } else {
+            judged.asked_each_time(&entries)
+        }
+    }
+
+    /// Returns the entries of the list of files that act later which the call may change, except
+    /// files that a rule allows by their very path.
+    fn changed_acting_files(&self, facts: &CallFeatures<'_>) -> BTreeSet<&'static str> {
+        if !facts.call.annotations().may_write() {
+            return BTreeSet::new();
+        }
+        let only_reads = acting_files::only_reads(facts);
+        let commands = if only_reads {
+            &[]
+        } else {
+            facts.command_places()
+        };
+        let places = { facts.places.iter() }
+            .chain(facts.hinted_places())
+            .chain(commands);
+        let entry = |place: &ResolvedPath| {
+            acting_files::acting_entry(place).filter(|_| !self.names_exactly(place, facts))
+        };
+        let mut entries: BTreeSet<&'static str> = places.filter_map(entry).collect();
+        if !only_reads && { facts.glob_texts() }.any(acting_files::expands_to_acting_file) {
+            entries.insert("a file that a wildcard may expand to");
+        }
+        entries
+    }
+
+    /// Checks whether a rule allows the call and names the place without wildcards.
+    fn names_exactly(&self, place: &ResolvedPath, facts: &CallFeatures<'_>) -> bool {
+        self.rules.iter().any(|rule| {
+            let is_named = |named: &StrictPathPatterns| place.is_within(named);
+            rule.effect == PolicyEffect::Allow
+                && rule.named_paths.as_ref().is_some_and(is_named)
+                && rule.certainly_matches(facts)
+        })
+    }
+
+    fn judge_by_rules(&self, facts: &CallFeatures<'_>) -> Judgement {
         if let Some(denied) = self.judge_built_in(facts) {
             return denied;
         }
+        if let Some(rule) = self.strictest_match(facts, |_| true) {
+            return rule.judgement();
+        }
+        let usual = self
+            .judge_allowed(facts)
+            .unwrap_or_else(|| self.fall_back(facts));
+        match self.judge_doubt(facts) {
+            Some(doubt) => doubt.or_stricter(usual),
+            None => usual,
+        }
+    }
+
+    /// Returns the judgement about a call of which it cannot be told whether a rule asks or denies.
+    fn judge_doubt(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        let ask = |rule: Option<Arc<str>>, reason: String| Judgement {
+            effect: PolicyEffect::Ask,
+            rule,
+            reason: reason.into(),
+            each_time: false,
+        };
+        let strict = || {
+            self.rules
+                .iter()
+                .filter(|rule| rule.effect != PolicyEffect::Allow)
+        };
+        let examines = self.options.secrets_files
+            || self.options.acting_files
+            || strict().any(CompiledPolicyRule::is_about_content);
+        if examines && facts.exceeds_limits() {
+            return Some(ask(
+                None,
+                "the call names more than can be checked".to_owned(),
+            ));
+        }
+        let doubtful = strict().filter_map(|rule| Some((rule, rule.find_doubt(facts)?)));
+        let (rule, piece) = doubtful.min_by(|(a, _), (b, _)| a.label.cmp(&b.label))?;
+        let reason = format!("cannot tell which command this runs: `{piece}`");
+        Some(ask(Some(rule.name.clone()), reason))
+    }
+
+    /// Judges an access to a path by what denies it or asks about it, for a call that was let pass.
+    /// A rule that asked about the call itself is answered by its approval. Without `content`, only
+    /// rules about paths or arguments count: to list a directory is not to read its files.
+    pub(crate) fn judge_path_access<'a, F: FnOnce() -> CallFeatures<'a>>(
+        &self,
+        access: &CallFeatures<'_>,
+        call: &LazyCell<CallFeatures<'a>, F>,
+        content: bool,
+    ) -> Option<Judgement> {
+        if let Some(denied) = self.judge_built_in(access) {
+            return Some(denied);
+        }
+        let counts = |rule: &CompiledPolicyRule| {
+            let about_entry = rule.path.is_some() || rule.arguments.is_some();
+            let answered = rule.effect == PolicyEffect::Ask && rule.has_asked_about(call);
+            // By its own place: a text of the call, such as a search pattern, is not the entry.
+            (content || about_entry) && rule.matches_named_path(access) && !answered
+        };
+        if let Some(rule) = self.strictest_match(access, counts) {
+            return Some(rule.judgement());
+        }
+        // Under this default only what a rule lets read may be read.
+        let closed = content && self.options.default == PolicyFallback::Deny;
+        let let_read = || {
+            let asks = |rule: &CompiledPolicyRule| rule.effect == PolicyEffect::Ask;
+            self.judge_allowed(access).is_some() || self.strictest_match(access, asks).is_some()
+        };
+        (closed && !let_read()).then(|| self.fall_back(access))
+    }
+
+    /// Checks whether a rule denies calls or asks about them.
+    pub(crate) fn has_restrictions(&self) -> bool {
+        self.rules
+            .iter()
+            .any(|rule| rule.effect != PolicyEffect::Allow)
+    }
+
+    /// Returns the strictest rule that matches, among those that deny or ask and that `counts`.
+    fn strictest_match(
+        &self,
+        facts: &CallFeatures<'_>,
+        counts: impl Fn(&CompiledPolicyRule) -> bool,
+    ) -> Option<&CompiledPolicyRule> {
+        let matching = self.rules.iter().filter(|rule| {
+            rule.effect != PolicyEffect::Allow && rule.may_match(facts) && counts(rule)
+        });
         // Among rules with the same effect, the first by name is reported: the order of the file
         // must not matter.
-        let matching = self
-            .rules
-            .iter()
-            .filter(|rule| rule.effect != PolicyEffect::Allow && rule.may_match(facts));
-        let strictest =
-            matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)));
-        match strictest {
-            Some(rule) => rule.judgement(),
-            None => self
-                .judge_allowed(facts)
-                .unwrap_or_else(|| self.fall_back(facts)),
-        }
+        matching.max_by(|a, b| a.effect.cmp(&b.effect).then_with(|| b.label.cmp(&a.label)))
     }
 
     fn judge_built_in(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
@@ -203,6 +361,7 @@ impl RuleSet {
             effect: PolicyEffect::Allow,
             rule: Some(labels),
             reason,
+            each_time: false,
         })
     }
 
@@ -220,11 +379,42 @@ impl RuleSet {
             PolicyFallback::Ask => (PolicyEffect::Ask, "no rule allows this"),
             PolicyFallback::Deny => (PolicyEffect::Deny, "no rule allows this"),
         };
+        let hint = Some(effect)
+            .filter(|effect| *effect != PolicyEffect::Allow)
+            .and_then(|_| self.explain_uncovered(facts));
+        let reason = hint.map_or_else(|| reason.into(), |hint| format!("{reason}: {hint}").into());
         Judgement {
             effect,
             rule: None,
-            reason: reason.into(),
+            reason,
+            each_time: false,
         }
+    }
+
+    /// Names the first word because of which a rule that allows the beginning of a command does not
+    /// cover it, and the pattern that would.
+    fn explain_uncovered(&self, facts: &CallFeatures<'_>) -> Option<String> {
+        let mut allows: Vec<&CompiledPolicyRule> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
+            .collect();
+        allows.sort_by(|a, b| a.label.cmp(&b.label));
+        let covered =
+            |words: &&&CommandWords| !allows.iter().any(|rule| rule.covers_command(words, facts));
+        let runs = facts.certain_runs()?;
+        let words = runs.iter().find(covered)?;
+        allows.iter().find_map(|rule| {
+            let patterns = rule.command.iter().flatten();
+            let (word, wider) = { patterns }.find_map(|pattern| pattern.uncovered_word(words))?;
+            let wider = wider.map(|wider| format!("; the pattern `{}` would", shorten(&wider)));
+            let label = &rule.label;
+            let word = shorten(word);
+            Some(format!(
+                "rule {label} does not cover `{word}`{}",
+                wider.unwrap_or_default()
+            ))
+        })
     }
 }
 
@@ -240,6 +430,8 @@ struct CompiledPolicyRule {
     kind: Option<Vec<ToolKind>>,
     side_effect: Option<SideEffect>,
     path: Option<PathCondition>,
+    /// The paths of a rule that allows which have no wildcards.
+    named_paths: Option<StrictPathPatterns>,
     command: Option<Vec<CommandPattern>>,
     url: Option<GlobSet>,
     domain: Option<DomainPatterns>,
@@ -286,6 +478,11 @@ impl CompiledPolicyRule {
                 LoosePathPatterns::new(list).map(PathCondition::AnyOf)
             }
         };
+        let named = |list: &OneOrMany<String>| {
+            let is_plain = |path: &&String| !path.contains(['*', '?', '[', '{', '\\']);
+            let plain: Vec<String> = list.iter().filter(is_plain).cloned().collect();
+            StrictPathPatterns::new(&plain)
+        };
         let url = |list: &OneOrMany<String>| match rule.effect {
             PolicyEffect::Allow => compile_url_globs(list),
             PolicyEffect::Ask | PolicyEffect::Deny => compile_url_globs(
@@ -310,6 +507,10 @@ impl CompiledPolicyRule {
             kind: rule.kind.as_ref().map(|kinds| kinds.to_vec()),
             side_effect: rule.side_effect,
             path: rule.path.as_ref().map(path).transpose()?,
+            named_paths: { rule.path.as_ref() }
+                .filter(|_| rule.effect == PolicyEffect::Allow)
+                .map(named)
+                .transpose()?,
             command: rule.command.as_ref().map(commands).transpose()?,
             url: rule.url.as_ref().map(url).transpose()?,
             domain: rule
@@ -334,12 +535,58 @@ impl CompiledPolicyRule {
             effect: self.effect,
             rule: Some(self.name.clone()),
             reason: self.reason.clone(),
+            each_time: false,
         }
+    }
+
+    /// Checks whether the rule depends on what the arguments name.
+    fn is_about_content(&self) -> bool {
+        self.path.is_some() || self.command.is_some() || self.url.is_some() || self.domain.is_some()
+    }
+
+    /// Returns the piece of a command because of which it cannot be told whether the rule matches.
+    fn find_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<&'f str> {
+        let patterns = self.command.as_ref()?;
+        let expands =
+            |words: &&Vec<ShellWord>| patterns.iter().any(|pattern| pattern.may_expand_to(words));
+        let unknown = |words: &'f Vec<ShellWord>| words.iter().find(|word| !word.certain);
+        let piece = |command: &'f CallCommand| {
+            let reading = &command.reading;
+            let expanded = || reading.commands.iter().find(expands).and_then(unknown);
+            let mentioned = || {
+                let words = reading.commands.iter();
+                let mut pairs = words.flat_map(|words| patterns.iter().map(move |it| (it, words)));
+                pairs.find_map(|(pattern, words)| pattern.find_mention(words))
+            };
+            let unread = reading.unread.as_deref();
+            unread
+                .or_else(|| expanded().map(|word| word.text.as_str()))
+                .or_else(mentioned)
+        };
+        let piece = facts.commands.iter().find_map(piece)?;
+        self.matches_besides_commands(facts).then_some(piece)
     }
 
     /// Checks whether the call may be one that the rule asks about or denies. Doubt counts as a
     /// match.
     fn may_match(&self, facts: &CallFeatures<'_>) -> bool {
+        let command = |patterns: &Vec<CommandPattern>| {
+            let runs = |command: &CallCommand| {
+                patterns.iter().any(|pattern| {
+                    if command.is_certain() {
+                        pattern.begins_any(command.certain_runs())
+                    } else {
+                        pattern.may_run(command.possible_runs())
+                    }
+                })
+            };
+            facts.commands.iter().any(runs)
+        };
+        self.matches_besides_commands(facts) && self.command.as_ref().is_none_or(command)
+    }
+
+    /// Checks the conditions of a rule that asks or denies, apart from the one about commands.
+    fn matches_besides_commands(&self, facts: &CallFeatures<'_>) -> bool {
         let annotations = facts.call.annotations();
         let kind =
             |kinds: &Vec<ToolKind>| annotations.kind.is_none_or(|kind| kinds.contains(&kind));
@@ -355,19 +602,10 @@ impl CompiledPolicyRule {
             }
             PathCondition::Within(_) => false,
         };
-        let command = |patterns: &Vec<CommandPattern>| {
-            let runs = |command: &CallCommand| {
-                patterns
-                    .iter()
-                    .any(|pattern| pattern.may_run(command.possible_runs(), command.runs.is_some()))
-            };
-            facts.commands.iter().any(runs)
-        };
         let domain = |domains: &DomainPatterns| {
-            facts
-                .possible_hosts()
-                .iter()
-                .any(|host| domains.contains(host))
+            let hosts = facts.hosts();
+            hosts.named.iter().any(|host| domains.contains(host))
+                || hosts.mentioned.iter().any(|word| domains.names_word(word))
         };
         let url = |globs: &GlobSet| {
             let plain = |url: &CallUrl| {
@@ -386,9 +624,25 @@ impl CompiledPolicyRule {
                 .repeat
                 .is_none_or(|times| facts.earlier >= times as usize)
             && self.path.as_ref().is_none_or(path)
-            && self.command.as_ref().is_none_or(command)
             && self.domain.as_ref().is_none_or(domain)
             && self.url.as_ref().is_none_or(url)
+    }
+
+    /// Checks whether the rule, in asking about a call, asked about the paths that it names. A text
+    /// that only looks like a path, such as a search pattern, is not what an approver approved.
+    fn has_asked_about(&self, call: &CallFeatures<'_>) -> bool {
+        self.matches_named_path(call) && self.may_match(call)
+    }
+
+    /// Checks whether an argument that names a path matches the paths of the rule, if it has any.
+    fn matches_named_path(&self, facts: &CallFeatures<'_>) -> bool {
+        match &self.path {
+            Some(PathCondition::AnyOf(patterns)) => {
+                facts.places.iter().any(|place| place.may_match(patterns))
+            }
+            Some(PathCondition::Within(_)) => false,
+            None => true,
+        }
     }
 
     /// Checks whether the call is certainly one that the rule allows, commands aside. Doubt counts

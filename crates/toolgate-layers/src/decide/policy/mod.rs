@@ -1,8 +1,9 @@
 //! Allows calls, requires approval for them, or denies them, by rules that an operator writes.
 
-mod argument_roles;
+mod access;
+pub(crate) mod argument_roles;
 pub(crate) mod arguments;
-mod features;
+pub(crate) mod features;
 pub(crate) mod judge;
 pub(crate) mod judgements;
 pub(crate) mod matching;
@@ -22,7 +23,8 @@ use toolgate_core::{
 use crate::{
     BadOption, Configurable, Judgement, PathBase, PolicyEffect, PolicyOptions, Resources,
     decide::policy::{
-        features::{CallFeatures, FeatureNeeds},
+        access::PolicyRules,
+        features::FeatureNeeds,
         judge::RuleSet,
         judgements::{PolicyJudgements, combine_versions},
         matching::paths::PathRoot,
@@ -36,6 +38,10 @@ use crate::{
 /// one, the call is blocked. Policies combine by strictness: under two of them, nested or merged
 /// with [`Policy::combine`], a call gets the stricter answer. If the rules cannot be applied, the
 /// call does not run.
+///
+/// What a tool finds while it runs is judged too: each entry of a directory walk as if it were read
+/// with `read_file`, and each redirect as a call of its own. The tool leaves out what is denied or
+/// needs approval ([`AccessJudge`](toolgate_core::AccessJudge)).
 ///
 /// ```
 /// # use {toolgate_core::{Stack, Status}, toolgate_layers::{Approval, Policy, PolicyOptions}, toolgate_testkit::{call_with, echo}};
@@ -57,9 +63,8 @@ use crate::{
 /// ```
 #[derive(Debug, Clone)]
 pub struct Policy {
-    sets: Arc<[Arc<RuleSet>]>,
-    needs: FeatureNeeds,
-    root: Arc<PathRoot>,
+    /// Also the judge of what the calls access.
+    rules: Arc<PolicyRules>,
     seen: Option<RepeatCounter>,
     version: Arc<str>,
 }
@@ -76,7 +81,10 @@ impl Policy {
     /// Sets the directory where relative paths start.
     pub fn in_workspace(self, workspace: &PathBase) -> Self {
         Self {
-            root: Arc::new(PathRoot::new(workspace.root())),
+            rules: Arc::new(PolicyRules {
+                root: Arc::new(PathRoot::new(workspace.root())),
+                ..PolicyRules::clone(&self.rules)
+            }),
             ..self
         }
     }
@@ -84,8 +92,8 @@ impl Policy {
     /// Combines two policies into one whose answer is always the stricter of both. It has the
     /// workspace of this one.
     pub fn combine(&self, other: &Self) -> Self {
-        let sets = self.sets.iter().chain(other.sets.iter()).cloned().collect();
-        Self::from_rule_sets(sets, PathRoot::clone(&self.root))
+        let sets = self.rules.sets.iter().chain(other.rules.sets.iter());
+        Self::from_rule_sets(sets.cloned().collect(), PathRoot::clone(&self.rules.root))
     }
 
     /// Judges a call by the rules.
@@ -94,11 +102,7 @@ impl Policy {
             .seen
             .as_ref()
             .map_or(0, |seen| seen.count_earlier(call));
-        let facts = CallFeatures::extract_from(call, &self.root, self.needs, earlier);
-        let answers = self.sets.iter().map(|rules| rules.judge(&facts));
-        answers
-            .reduce(Judgement::or_stricter)
-            .expect("a policy has at least one set of rules")
+        self.rules.judge(call, earlier)
     }
 
     /// Returns the digest of the rules as text. It changes when they do.
@@ -125,10 +129,10 @@ impl Policy {
             .map(|rules| rules.version().to_string())
             .collect();
         let version = combine_versions(&versions).unwrap_or_default().into();
+        let root = Arc::new(root);
+        let sets = sets.into();
         Self {
-            sets: sets.into(),
-            needs,
-            root: Arc::new(root),
+            rules: Arc::new(PolicyRules { sets, needs, root }),
             seen,
             version,
         }
@@ -136,7 +140,12 @@ impl Policy {
 
     /// Judges the call, notes the reason, and returns the call for the layers below or the refusal.
     fn decide_call(&self, call: Call, next: &Next) -> Result<Call, Outcome> {
-        let Judgement { effect, reason, .. } = match run_contained_sync(|| self.judge(&call)) {
+        let Judgement {
+            effect,
+            reason,
+            each_time,
+            ..
+        } = match run_contained_sync(|| self.judge(&call)) {
             Ok(judgement) => judgement,
             Err(report) => {
                 // Fail closed: a panic while judging blocks the call, and the operator gets the
@@ -148,10 +157,17 @@ impl Policy {
             }
         };
         next.note_reason(reason.clone());
-        let judged = |call| PolicyJudgements::note_version(call, next, &self.version);
+        let judged = |call| {
+            PolicyJudgements::note_version(call, next, &self.version)
+                .with_access_judge(self.rules.clone())
+        };
         match effect {
             PolicyEffect::Deny => Err(Outcome::refused(Refusal::Blocked, reason.to_string())),
             PolicyEffect::Allow => Ok(judged(call)),
+            PolicyEffect::Ask if each_time => {
+                let version = Some(self.version.clone());
+                Ok(judged(call).require_approval_each_time(reason, version))
+            }
             PolicyEffect::Ask => {
                 Ok(judged(call).require_approval(reason, Some(self.version.clone())))
             }
@@ -177,7 +193,7 @@ impl Layer for Policy {
 
     fn capabilities(&self) -> LayerCapabilities {
         let capabilities = LayerCapabilities::for_kind(Self::NAME).answering();
-        if self.sets.iter().any(|rules| rules.may_ask()) {
+        if self.rules.sets.iter().any(|rules| rules.may_ask()) {
             capabilities.requiring_approval()
         } else {
             capabilities

@@ -19,6 +19,11 @@ pub struct PolicyOptions {
     /// True if files that hold secrets (`.env`, private keys, credentials) are denied, whatever the
     /// rules say.
     pub secrets_files: bool,
+    /// True if a call that changes a file that acts later (`.git`, `.envrc`, `.github`, `AGENTS.md`,
+    /// `toolgate.toml`, start-up files of shells …) needs an approver's decision each time, whatever
+    /// the rules and the standing rules allow. Only a rule that allows and names the very file, in
+    /// `path` and without wildcards, is an exception.
+    pub acting_files: bool,
 }
 
 impl Default for PolicyOptions {
@@ -27,6 +32,7 @@ impl Default for PolicyOptions {
             default: PolicyFallback::default(),
             rules: Vec::new(),
             secrets_files: true,
+            acting_files: true,
         }
     }
 }
@@ -102,9 +108,10 @@ pub struct PolicyRule {
     /// Commands by their first words: `git status` covers `git status --short`. A `*` stands for
     /// any text inside a word. When allowing, every command of a text has to be covered by a rule,
     /// and a text that does more than run plain commands is not. Further words are covered if they
-    /// are plain operands or options; `--option=value`, `NAME=value` and options that run, load or
-    /// write something else (`--exec`, `--output`, `git -c`) only if the pattern itself names them.
-    /// If the rule names paths, hosts or URLs too, every further word has to be one of those.
+    /// are operands or options that are known to be harmless; any other option, and `NAME=value`,
+    /// only if the pattern itself names them. If the rule names paths, hosts or URLs too, every
+    /// further word has to be one of those. When asking or denying, a command that cannot be read
+    /// with certainty needs approval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<OneOrMany<String>>,
     /// URLs as globs such as `https://api.example.com/v1/**`.

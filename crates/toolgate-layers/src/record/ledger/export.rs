@@ -4,8 +4,9 @@ use std::io::{BufRead, Read, Write};
 
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Checkpoint, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerification, LedgerVerifier,
-    SealedEntry, TamperKind, TamperedLedger, VerifiedLedger, canonical_json,
+    Checkpoint, CheckpointError, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerification,
+    LedgerVerifier, SealedEntry, TamperKind, TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
+    canonical_json,
 };
 
 use crate::{Ledger, LedgerError, ReceiptFilter};
@@ -48,6 +49,10 @@ pub(crate) struct ExportHeader {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ExportEnd {
     checkpoints: u64,
+    /// The digest of the lines of the checkpoints. Those of unknown keys cannot be verified, and a
+    /// changed byte in one is noticed all the same. Files of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checkpoints_digest: Option<Digest>,
     counter: u64,
 }
 
@@ -137,14 +142,16 @@ impl Ledger {
             .into_iter()
             .filter(|c| c.counter <= counter)
             .collect();
+        let number = checkpoints.len() as u64;
+        let lines = checkpoints.into_iter().map(ExportLine::Checkpoint);
+        let lines: String = lines.map(|line| line.to_text()).collect();
+        writer.write_all(lines.as_bytes())?;
         let end = ExportLine::End(ExportEnd {
-            checkpoints: checkpoints.len() as u64,
+            checkpoints: number,
+            checkpoints_digest: Some(Digest::of_bytes(lines.as_bytes())),
             counter,
         });
-        checkpoints
-            .into_iter()
-            .try_for_each(|checkpoint| put(ExportLine::Checkpoint(checkpoint)))?;
-        put(end)?;
+        writer.write_all(end.to_text().as_bytes())?;
         writer.flush()?;
         Ok(written)
     }
@@ -185,7 +192,8 @@ pub fn verify_export(
                 file.check_outline(&outline)?
             }
             Some(ExportLine::Checkpoint(checkpoint)) if !header.mirror => {
-                file.check_checkpoint(&checkpoint)?
+                file.check_checkpoint(&checkpoint)?;
+                file.checkpoint_lines.extend(&bytes);
             }
             Some(ExportLine::End(last)) if !header.mirror => end = Some(last),
             // Before the first checkpoint only a record may follow, so this is a damaged record.
@@ -204,8 +212,14 @@ struct ExportCheck<'a> {
     hashes: Vec<Digest>,
     outlines: u64,
     checkpoints: u64,
+    /// The lines of the checkpoints.
+    checkpoint_lines: Vec<u8>,
     /// The record that the last checkpoint signs.
     signed: Option<u64>,
+    /// The last checkpoint that counted: its record and its key.
+    last: Option<(u64, Digest)>,
+    /// The checkpoints of keys that are not trusted.
+    not_checked: Vec<UncheckedCheckpoint>,
 }
 
 impl<'a> ExportCheck<'a> {
@@ -225,7 +239,10 @@ impl<'a> ExportCheck<'a> {
             hashes: Vec::new(),
             outlines: 0,
             checkpoints: 0,
+            checkpoint_lines: Vec::new(),
             signed: None,
+            last: None,
+            not_checked: Vec::new(),
         })
     }
 
@@ -265,9 +282,22 @@ impl<'a> ExportCheck<'a> {
                 checkpoint.counter,
                 TamperKind::WrongLedger(checkpoint.ledger.clone()),
             ),
-            (_, Some(doubt)) => (checkpoint.counter, TamperKind::Checkpoint(doubt)),
+            // Listed, so that the reader knows what was not checked; it proves nothing.
+            (_, Some(CheckpointError::UnknownKey(key))) => {
+                self.checkpoints += 1;
+                let counter = checkpoint.counter;
+                self.not_checked.push(UncheckedCheckpoint { counter, key });
+                return Ok(());
+            }
+            (_, Some(doubt @ CheckpointError::Forged)) => {
+                (checkpoint.counter, TamperKind::Checkpoint(doubt))
+            }
             (None, None) => (counter + 1, TamperKind::Truncated(checkpoint.counter)),
-            (Some(_), None) if self.signed >= Some(checkpoint.counter) => {
+            // Two keys may have signed one record.
+            (Some(_), None)
+                if self.signed > Some(checkpoint.counter)
+                    || self.last == Some((checkpoint.counter, checkpoint.key)) =>
+            {
                 (checkpoint.counter, TamperKind::Repeated(checkpoint.counter))
             }
             (Some(hash), None) if hash != checkpoint.hash => (
@@ -279,6 +309,7 @@ impl<'a> ExportCheck<'a> {
             (Some(_), None) => {
                 self.checkpoints += 1;
                 self.signed = Some(checkpoint.counter);
+                self.last = Some((checkpoint.counter, checkpoint.key));
                 return Ok(());
             }
         };
@@ -309,7 +340,12 @@ impl<'a> ExportCheck<'a> {
                 })
                 .into());
             }
-            Some(end) if end.checkpoints != self.checkpoints => {
+            Some(end)
+                if end.checkpoints != self.checkpoints
+                    || end.checkpoints_digest.is_some_and(|expected| {
+                        expected != Digest::of_bytes(&self.checkpoint_lines)
+                    }) =>
+            {
                 return Err(lines.error_at_line("there were other checkpoints before it"));
             }
             None if !mirror => {
@@ -322,6 +358,7 @@ impl<'a> ExportCheck<'a> {
             // signed.
             chain.signed = chain.signed.max(self.signed);
         }
+        chain.not_checked.extend(self.not_checked);
         Ok(VerifiedExport {
             chain,
             outlines: self.outlines,

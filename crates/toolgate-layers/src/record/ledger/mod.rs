@@ -1,7 +1,9 @@
 //! The chain of receipts in a store, with listing, verification and signing.
 
 pub(crate) mod export;
+mod identity;
 pub(crate) mod mirror;
+pub(crate) mod outcomes;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,6 +50,9 @@ pub enum LedgerError {
     /// Verification failed: the ledger is not as it was written.
     #[error(transparent)]
     Tampered(#[from] Box<TamperedLedger>),
+    /// The ledger is intact, but does not contain a head that was signed before.
+    #[error(transparent)]
+    HeadLost(#[from] Box<LostHead>),
     /// The store failed.
     #[error("the ledger could not be read from the store or written to it: {0}")]
     Store(#[from] StoreError),
@@ -62,6 +67,19 @@ pub enum LedgerError {
         /// The problem.
         what: &'static str,
     },
+}
+
+/// A signed head that is not in the ledger any more: a backup was restored, or records were removed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "ledger {}: record {} was signed here and is not in the ledger any more, which now ends at record {}: a backup was restored, or records were removed",
+    .signed.ledger, .signed.counter, .found.counter
+)]
+pub struct LostHead {
+    /// The head that was signed.
+    pub signed: LedgerHead,
+    /// The head of the ledger now.
+    pub found: LedgerHead,
 }
 
 /// A filter for receipts. A receipt has to match every field that is set.
@@ -248,6 +266,8 @@ impl Ledger {
         elsewhere: &[Checkpoint],
         verifier: Option<&LedgerVerifier>,
     ) -> Result<VerifiedLedger, LedgerError> {
+        // Before the entries: those that other processes add meanwhile come after it.
+        let recorded = self.head().await?;
         let mut check = match verifier {
             None => LedgerVerification::from_start(self.name.clone()),
             Some(verifier) => {
@@ -260,15 +280,25 @@ impl Ledger {
             }
         };
         self.feed_check(&mut check).await?;
-        Ok(check.finish()?)
+        let verified = check.finish()?;
+        // The store has the number of the last entry beside the entries: its next one follows it.
+        if !self.contains_head(&recorded).await? {
+            return Err(Box::new(TamperedLedger {
+                ledger: self.name.clone(),
+                counter: verified.counter.min(recorded.counter) + 1,
+                what: TamperKind::Truncated(recorded.counter),
+            })
+            .into());
+        }
+        Ok(verified)
     }
 
     /// Signs the head of the ledger, stores the checkpoint and returns it, so that the caller can
     /// store it elsewhere too.
     ///
     /// All entries since the last checkpoint by this key are verified first, so that a tampered
-    /// ledger is never signed. Without new entries, that checkpoint is returned. If a checkpoint by
-    /// another key is already stored for the same entry, the new one is returned but not stored.
+    /// ledger is never signed. Without new entries, that checkpoint is returned. A checkpoint by
+    /// another key for the same entry stays beside the new one.
     ///
     /// # Errors
     ///
@@ -303,22 +333,25 @@ impl Ledger {
         let record = StoreRecord::Json(Json::new(value).expect("a checkpoint is not deep"));
         // Padded to 20 digits, so that the store lists checkpoints in numeric order.
         let place = format!("{}{:020}", self.checkpoint_prefix(), checkpoint.counter);
-        match self
-            .store
-            .put_record_once(RecordKey::Other(place.into()), record)
-            .await?
-        {
+        // The second name is for our key only: a checkpoint by another key, which anyone with
+        // access to the store can write, must not keep ours out.
+        let own = format!("{place}/{}", checkpoint.key);
+        for place in [place, own] {
+            let key_of_place = RecordKey::Other(place.into());
+            let there = self
+                .store
+                .put_record_once(key_of_place, record.clone())
+                .await?;
+            let Some(there) = there else {
+                return Ok(checkpoint);
+            };
             // Another process stored one first. If it has our key, both have signed the same entry.
-            Some(there) => {
-                let there = self.parse_checkpoint(&there, checkpoint.counter)?;
-                Ok(if key.to_verifier().verify(&there).is_ok() {
-                    there
-                } else {
-                    checkpoint
-                })
+            let there = self.parse_checkpoint(&there, checkpoint.counter)?;
+            if key.to_verifier().verify(&there).is_ok() {
+                return Ok(there);
             }
-            None => Ok(checkpoint),
         }
+        Err(self.unreadable_record(checkpoint.counter).into())
     }
 
     /// Returns the last checkpoint in the store that was signed with this key. Other keys prove
@@ -361,13 +394,7 @@ impl Ledger {
                 .list_records(&prefix, after.as_deref(), PAGE_SIZE)
                 .await?;
             for (place, record) in &page {
-                // The keys of a ledger `main/x` have the prefix of `main` too; only a bare number
-                // is ours.
-                let number = place
-                    .strip_prefix(&*prefix)
-                    .filter(|rest| rest.len() == 20)
-                    .map(str::parse);
-                if let Some(Ok(counter)) = number {
+                if let Some(counter) = place.strip_prefix(&*prefix).and_then(parse_place) {
                     checkpoints.push(self.parse_checkpoint(record, counter)?);
                 }
             }
@@ -397,6 +424,30 @@ impl Ledger {
                 check.verify_entry(entry)?;
             }
         }
+    }
+
+    /// Returns the head of the ledger.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn head(&self) -> Result<LedgerHead, LedgerError> {
+        let heads = self.store.ledgers().await?;
+        let found = heads.into_iter().find(|head| head.ledger == self.name);
+        Ok(found.unwrap_or_else(|| LedgerHead::start_of(self.name.clone())))
+    }
+
+    /// Checks whether `head` is in the ledger, at its end or before it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails.
+    pub async fn contains_head(&self, head: &LedgerHead) -> Result<bool, LedgerError> {
+        if head.counter == 0 {
+            return Ok(*head == LedgerHead::start_of(self.name.clone()));
+        }
+        let there = self.store.entries(&self.name, head.counter - 1, 1).await?;
+        Ok(there.first().is_some_and(|entry| entry.head() == *head))
     }
 
     /// Checks that the ledger still has the entry that was signed.
@@ -459,6 +510,16 @@ impl Ledger {
     fn checkpoint_prefix(&self) -> String {
         format!("checkpoint/{}/", self.name)
     }
+}
+
+/// Returns the number in the name of a checkpoint: bare, or with the digest of a key. The names of a
+/// ledger `main/x` have the prefix of `main` too, and neither form.
+fn parse_place(rest: &str) -> Option<u64> {
+    let number = match rest.split_once('/') {
+        Some((number, key)) => key.parse::<Digest>().ok().map(|_| number)?,
+        None => rest,
+    };
+    (number.len() == 20).then(|| number.parse().ok())?
 }
 
 /// Signs a ledger after a number of receipts. The driver of a session calls it after a turn.

@@ -216,8 +216,9 @@ fn call_approval(call: &Call, settled: &SettledOutcome) -> Option<ReceiptApprova
         });
     };
     Some(ReceiptApproval {
-        by: Some(answer.decision.by.clone()),
-        with: answer.with.clone(),
+        by: Some(answer.decision.by.name.clone()),
+        with: answer.with.iter().map(|by| by.name.clone()).collect(),
+        identities: answer.established_identities(),
         at: answer.decided_at,
         // A digest only: receipts are read by many, and a token could be presented again.
         token: answer
@@ -225,6 +226,7 @@ fn call_approval(call: &Call, settled: &SettledOutcome) -> Option<ReceiptApprova
             .as_deref()
             .map(|token| Digest::of_bytes(token.as_bytes())),
         rule,
+        unseen: answer.decision.unseen,
     })
 }
 
@@ -565,7 +567,7 @@ mod tests {
         let mut seed = seed("t", json!({}));
         let mut answer = ApprovalAnswer::for_request(
             &ApprovalRequest::for_call(&Call::new(seed.clone())),
-            Decision::approve("ann"),
+            Decision::approve("ann").unseen(),
         );
         answer.token = Some("tg1.secret-token".into());
         answer.decided_at = Some(Timestamp::from_micros(7));
@@ -590,9 +592,11 @@ mod tests {
         let expected = ReceiptApproval {
             by: Some("ann".into()),
             with: vec!["ben".into()],
+            identities: Vec::new(),
             at: Some(Timestamp::from_micros(7)),
             token: Some(Digest::of_bytes(b"tg1.secret-token")),
             rule: Some("rule-7".into()),
+            unseen: true,
         };
         assert_eq!(receipt.approval.as_ref(), Some(&expected));
         assert!(

@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
-    AgentId, Band, CallId, ConsentNote, Digest, ErrorCategory, ExecutorTag, Labels, LayerName,
-    LayerStatus, Principal, Provenance, SessionId, Status, Timestamp, ToolHints, ToolKind,
-    ToolName, TurnId,
+    AgentId, ApproverIdentity, Band, CallId, ConsentNote, Digest, ErrorCategory, ExecutorTag,
+    Labels, LayerName, LayerStatus, Principal, Provenance, SessionId, Status, Timestamp, ToolHints,
+    ToolKind, ToolName, TurnId,
 };
 
 use crate::Commitment;
@@ -203,6 +203,10 @@ pub struct ReceiptApproval {
     /// The other approvers, if more than one was needed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<Principal>,
+    /// The approvers with how each was established, the one who decided first. Empty if all names
+    /// are only claimed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub identities: Vec<ApproverIdentity>,
     /// The time the decision was received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
@@ -212,6 +216,9 @@ pub struct ReceiptApproval {
     /// The standing rule that approved instead of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// True if the approver has acknowledged that the request was not shown in full.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
 }
 
 impl Receipt {

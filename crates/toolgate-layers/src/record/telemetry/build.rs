@@ -54,7 +54,7 @@ impl SpanRecorder {
         add_decision(&mut span, call);
         match outcome {
             Some(Outcome::Settled(settled)) => self.add_outcome(&mut span, settled),
-            Some(Outcome::Suspended(suspension)) => add_suspension(&mut span, suspension),
+            Some(Outcome::Suspended(suspension)) => self.add_suspension(&mut span, suspension),
             None => drop(span.attributes.put("toolgate.status", "interrupted")),
         }
         // Only the attempts of this generation; earlier ones are on the spans before the
@@ -98,6 +98,25 @@ impl SpanRecorder {
             span.attributes.put(name, value.to_owned());
         }
         self.add_content(span, ContentAttributes::ARGUMENTS, call.arguments.as_json());
+    }
+
+    /// Adds what the call waits for.
+    fn add_suspension(&self, span: &mut ToolSpan, suspension: &Suspension) {
+        span.attributes.put("toolgate.status", "suspended");
+        let ended_at = span.ended_at;
+        match suspension {
+            Suspension::Decision(request) => {
+                let asked_by = request.asked_by.as_ref().map(ToString::to_string);
+                let stated = request.stated_reason.as_deref();
+                let stated = stated.and_then(|stated| self.keeper.sanitize_text(stated));
+                let stated = stated.map(|stated| truncate_text(stated, MAX_DESCRIPTION_CHARS));
+                span.add_event("asked", ended_at)
+                    .put("toolgate.approval.id", request.approval_id.to_string())
+                    .put_some("toolgate.asked_by", asked_by)
+                    .put_some("toolgate.stated_reason", stated);
+            }
+            Suspension::Result => drop(span.add_event("handed_out", ended_at)),
+        }
     }
 
     /// Adds status, error and result.
@@ -218,24 +237,13 @@ fn add_decision(span: &mut ToolSpan, call: &Call) {
         Verdict::Deny { .. } => "deny",
     };
     let at = span.started_at;
-    span.add_event("decided", at)
+    let decided = span.add_event("decided", at);
+    decided
         .put("toolgate.decision", verdict)
         .put("toolgate.decided_by", answer.decision.by.to_string())
         .put("toolgate.asked_by", answer.asked_by.to_string());
-}
-
-/// Adds what the call waits for.
-fn add_suspension(span: &mut ToolSpan, suspension: &Suspension) {
-    span.attributes.put("toolgate.status", "suspended");
-    let ended_at = span.ended_at;
-    match suspension {
-        Suspension::Decision(request) => {
-            let asked_by = request.asked_by.as_ref().map(ToString::to_string);
-            span.add_event("asked", ended_at)
-                .put("toolgate.approval.id", request.approval_id.to_string())
-                .put_some("toolgate.asked_by", asked_by);
-        }
-        Suspension::Result => drop(span.add_event("handed_out", ended_at)),
+    if answer.decision.unseen {
+        decided.put("toolgate.unseen", true);
     }
 }
 

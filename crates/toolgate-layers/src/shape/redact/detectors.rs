@@ -10,7 +10,10 @@ use std::{
 
 use regex::Regex;
 
-use crate::shape::redact::scanner::is_secret_kind;
+use crate::shape::redact::{
+    lookahead::{Lookahead, SearchFor},
+    scanner::is_secret_kind,
+};
 
 /// A shape of secrets, or a word that precedes one.
 pub(crate) struct Detector {
@@ -198,6 +201,10 @@ const COMMON_PREFIXES: [&str; 17] = [
 /// Maximum number of bytes that a detector examines before it has found something. The secret may
 /// be longer; but a text full of anchors must not be read to its end from each of them.
 const MAX_LOOK_BYTES: usize = 1024;
+/// The same where many bytes have to be counted to tell whether a text looks random.
+const MAX_RANDOM_BYTES: usize = 256;
+/// The same for shapes, which begin with what makes them look generated.
+const MAX_TEST_BYTES: usize = 64;
 /// Maximum length of a private key.
 const MAX_KEY_BYTES: usize = 16 * 1024;
 
@@ -228,13 +235,18 @@ impl CompiledDetector {
     }
 
     /// Returns the range of the secret at `anchor`, if there is one.
-    pub(crate) fn find_secret(&self, text: &str, anchor: Range<usize>) -> Option<Range<usize>> {
+    pub(crate) fn find_secret(
+        &self,
+        text: &str,
+        anchor: Range<usize>,
+        ahead: &mut Lookahead,
+    ) -> Option<Range<usize>> {
         match &self.look {
-            CompiledLook::Shape(shape) => shape.find_match(text, anchor.start),
-            CompiledLook::Assigned(strength) => find_assigned(text, anchor, *strength),
-            CompiledLook::Pem => find_pem(text, anchor.start),
-            CompiledLook::UserInfo => find_url_password(text, anchor.end),
-            CompiledLook::Cookie => find_cookie(text, anchor.end),
+            CompiledLook::Shape(shape) => shape.find_match(text, anchor, ahead),
+            CompiledLook::Assigned(strength) => find_assigned(text, anchor, *strength, ahead),
+            CompiledLook::Pem => find_pem(text, anchor.start, ahead),
+            CompiledLook::UserInfo => find_url_password(text, anchor.end, ahead),
+            CompiledLook::Cookie => find_cookie(text, anchor.end, ahead),
         }
     }
 }
@@ -245,17 +257,16 @@ impl CompiledDetector {
     /// It may say no although nothing can change: the text is then shown a little later.
     pub(crate) fn is_decided(&self, text: &str, anchor: Range<usize>) -> bool {
         let rest = &text[anchor.end..];
-        let near = match &self.look {
+        match &self.look {
+            CompiledLook::Pem => is_pem_decided(text, anchor.start),
+            // A detector reads no further, except to the end of what it has found.
+            _ if rest.len() >= 4 * MAX_LOOK_BYTES => true,
             // `Bearer` and its token may be on two lines; all other shapes end with their word.
             CompiledLook::Shape(_) => has_word_after(rest),
             CompiledLook::UserInfo => rest.contains(char::is_whitespace),
             CompiledLook::Cookie => !may_be_assigned(text, &anchor) || has_line_after(rest),
             CompiledLook::Assigned(_) => !may_be_assigned(text, &anchor) || has_line_after(rest),
-            CompiledLook::Pem => return is_pem_decided(text, anchor.start),
-        };
-        // A detector reads no further, except to the end of what it has found.
-        let far = rest.len() >= 4 * MAX_LOOK_BYTES;
-        near || far
+        }
     }
 }
 
@@ -307,23 +318,34 @@ fn is_pem_decided(text: &str, start: usize) -> bool {
 }
 
 impl CompiledShape {
-    fn find_match(&self, text: &str, start: usize) -> Option<Range<usize>> {
+    fn find_match(
+        &self,
+        text: &str,
+        anchor: Range<usize>,
+        ahead: &mut Lookahead,
+    ) -> Option<Range<usize>> {
+        let start = anchor.start;
         if !self.distinctive && ends_in_word(&text.as_bytes()[..start]) {
             return None;
         }
-        // A tested shape may fail many times in one text; the others fail at once or match.
-        let near = text_near(
-            text,
-            start,
-            if self.test.is_some() {
-                MAX_LOOK_BYTES
-            } else {
-                MAX_KEY_BYTES
-            },
-        );
-        let found = self.regex().find(near)?;
-        if !self.test.is_none_or(|test| test(found.as_str())) {
+        // A tested shape may fail many times in one text; the others fail at once or match, but for
+        // one that has several parts.
+        let mut near = match self.test {
+            Some(_) => text_near(text, start, MAX_TEST_BYTES),
+            None => text_near(text, start, MAX_KEY_BYTES),
+        };
+        let is_jwt = anchor.len() == 3 && &text[anchor.clone()] == "eyJ";
+        if is_jwt && !has_token_parts(text.as_bytes(), start, ahead) {
             return None;
+        }
+        ahead.charge(near.len().min(MAX_TEST_BYTES));
+        let mut found = self.regex().find(near)?;
+        if let Some(test) = self.test {
+            if !test(found.as_str()) {
+                return None;
+            }
+            near = text_near(text, start, MAX_LOOK_BYTES);
+            found = self.regex().find(near)?;
         }
         let cut = found.end() == near.len();
         let more = if cut {
@@ -341,6 +363,16 @@ impl CompiledShape {
         self.regex
             .get_or_init(|| Regex::new(self.pattern).expect("the bundled shapes are valid"))
     }
+}
+
+/// Checks whether three parts with dots between them follow, as in every JSON web token.
+fn has_token_parts(text: &[u8], start: usize, ahead: &mut Lookahead) -> bool {
+    let first = ahead.find_next(SearchFor::TokenPartEnd, text, start, MAX_KEY_BYTES);
+    if first - start > MAX_KEY_BYTES || text.get(first) != Some(&b'.') {
+        return false;
+    }
+    let second = ahead.find_next(SearchFor::SecondPartEnd, text, first + 1, MAX_KEY_BYTES);
+    second - start < MAX_KEY_BYTES && text.get(second) == Some(&b'.')
 }
 
 fn is_token_byte(byte: u8) -> bool {
@@ -387,7 +419,7 @@ fn ends_in_colour(before: &[u8]) -> bool {
 }
 
 /// Returns the armour of a private key, up to its end or to where it is truncated.
-fn find_pem(text: &str, start: usize) -> Option<Range<usize>> {
+fn find_pem(text: &str, start: usize, ahead: &mut Lookahead) -> Option<Range<usize>> {
     const BEGIN: usize = "-----BEGIN".len();
     let rest = text_near(text, start, MAX_KEY_BYTES);
     let header = BEGIN + text_near(rest, BEGIN, 72).find("-----")?;
@@ -395,30 +427,62 @@ fn find_pem(text: &str, start: usize) -> Option<Range<usize>> {
         return None;
     }
     let body = header + 5;
-    let end = match rest[body..].find("-----END") {
+    let last = ahead.find_next(
+        SearchFor::KeyEnd,
+        text.as_bytes(),
+        start + body,
+        rest.len() - body,
+    );
+    let last = Some(last - start)
+        .filter(|at| rest.get(*at..).is_some_and(|it| it.starts_with("-----END")));
+    let end = match last {
         Some(end) => {
-            let end = body + end + "-----END".len();
+            let end = end + "-----END".len();
             text_near(rest, end, 72)
                 .find("-----")
                 .map_or(end, |length| end + length + 5)
         }
-        // Truncated: everything that can belong to a key, also with line numbers or marks before
-        // its lines.
-        None => {
-            let key = |c: char| {
-                c.is_ascii_alphanumeric() || c.is_ascii_whitespace() || "+/=\\:,-|>".contains(c)
-            };
-            body + text[start + body..]
-                .find(|c| !key(c))
-                .unwrap_or(text.len() - start - body)
-        }
+        None => truncated_key_end(text, start + body, ahead) - start,
     };
     Some(start..start + end)
 }
 
+/// Returns where the body of a key ends whose last line is missing: everything that can belong to a
+/// key, also with line numbers or marks before its lines, and lines that end like those of a key,
+/// whatever is before (`a/key.txt-2-MIIE…`).
+fn truncated_key_end(text: &str, body: usize, ahead: &mut Lookahead) -> usize {
+    // Shorter ones end in an ordinary word.
+    const MIN_LINE_BYTES: usize = 32;
+    // So many bytes of a line are examined from its end on.
+    const MAX_TAIL_BYTES: usize = 256;
+    let encoded = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let key = |c: char| encoded(c) || c.is_ascii_whitespace() || "\\:,-|>".contains(c);
+    let mut end = body;
+    loop {
+        end += text[end..].find(|c| !key(c)).unwrap_or(text.len() - end);
+        let line_end = ahead.find_next(SearchFor::LineEnd, text.as_bytes(), end, MAX_KEY_BYTES);
+        let line_end = text.floor_char_boundary(line_end);
+        let tail_start = line_end.saturating_sub(MAX_TAIL_BYTES).max(end);
+        let rest = text[text.ceil_char_boundary(tail_start)..line_end].trim_end();
+        ahead.charge(rest.len());
+        let tail = rest.len() - rest.trim_end_matches(encoded).len();
+        if tail < MIN_LINE_BYTES {
+            return end;
+        }
+        end = line_end;
+    }
+}
+
 /// Returns the password in `user:password@host`; `start` is after `://`.
-fn find_url_password(text: &str, start: usize) -> Option<Range<usize>> {
-    let whole = text_near(text, start, MAX_LOOK_BYTES);
+fn find_url_password(text: &str, start: usize, ahead: &mut Lookahead) -> Option<Range<usize>> {
+    let bytes = text.as_bytes();
+    let url_end = ahead.find_next(SearchFor::UrlEnd, bytes, start, MAX_LOOK_BYTES);
+    let at = ahead.find_next(SearchFor::At, bytes, start, MAX_LOOK_BYTES);
+    if at >= url_end.min(start + MAX_LOOK_BYTES) {
+        return None;
+    }
+    let whole = text_near(text, start, MAX_LOOK_BYTES.min(url_end - start));
+    ahead.charge(whole.len());
     let until = |stops: &str| {
         let end = whole
             .find(|c: char| c.is_whitespace() || stops.contains(c))
@@ -436,8 +500,13 @@ fn find_url_password(text: &str, start: usize) -> Option<Range<usize>> {
         })
     };
     let info = strict.or_else(loose)?;
-    let (at, password) = match info.split_once(':') {
-        Some((user, password)) => (user.len() + 1, password),
+    // A mark has a colon of its own, which separates nothing.
+    let colon = info
+        .match_indices(':')
+        .map(|(at, _)| at)
+        .find(|at| !info[..*at].ends_with("[redacted"));
+    let (at, password) = match colon {
+        Some(colon) => (colon + 1, &info[colon + 1..]),
         // A token instead of the user.
         None => (0, info),
     };
@@ -456,13 +525,17 @@ fn begins_with_port(text: &str) -> bool {
 
 /// Returns the values of a cookie header, up to the end of the line or string; `start` is after the
 /// name.
-fn find_cookie(text: &str, start: usize) -> Option<Range<usize>> {
+fn find_cookie(text: &str, start: usize, ahead: &mut Lookahead) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let sign = skip_bytes(bytes, start, b"\"'\\ \t");
     let value = match bytes.get(sign)? {
         b':' => skip_bytes(bytes, sign + 1, b"\"'\\ \t"),
         _ => return None,
     };
+    let equals = ahead.find_next(SearchFor::EqualsSign, bytes, value, MAX_LOOK_BYTES);
+    if equals >= value + MAX_LOOK_BYTES {
+        return None;
+    }
     let looks = text_near(text, value, MAX_LOOK_BYTES);
     // A quote ends the value only where a string can end; a cookie may contain quotes.
     let line = |text: &str| {
@@ -479,6 +552,7 @@ fn find_cookie(text: &str, start: usize) -> Option<Range<usize>> {
             .map_or(text.len(), |(at, _)| at)
     };
     let begin = &looks[..line(looks)];
+    ahead.charge(begin.len());
     if !begin.contains('=') || begin.starts_with('[') {
         return None;
     }
@@ -495,7 +569,12 @@ fn skip_bytes(bytes: &[u8], mut at: usize, set: &[u8]) -> usize {
 }
 
 /// Returns the value that is assigned to the name which ends with `name`.
-fn find_assigned(text: &str, name: Range<usize>, strength: SecretStrength) -> Option<Range<usize>> {
+fn find_assigned(
+    text: &str,
+    name: Range<usize>,
+    strength: SecretStrength,
+    ahead: &mut Lookahead,
+) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     if is_pagination_token(bytes, &name) {
         return None;
@@ -517,7 +596,7 @@ fn find_assigned(text: &str, name: Range<usize>, strength: SecretStrength) -> Op
         .filter(|byte| b"\"'`".contains(byte));
     let start = mark + usize::from(quote.is_some());
     if text_near(text, start, 16).starts_with("-----BEGIN") {
-        return find_pem(text, start);
+        return find_pem(text, start, ahead);
     }
     let end = AssignedValue {
         text,
@@ -526,21 +605,34 @@ fn find_assigned(text: &str, name: Range<usize>, strength: SecretStrength) -> Op
         quote,
         escaped: mark > behind,
     };
-    let value = end.value_text(MAX_LOOK_BYTES);
-    // `token = next_token()` is a call, `token: Token<'a>` a type.
-    let code = quote.is_none()
-        && is_word(value)
-        && matches!(bytes.get(start + value.len()), Some(b'(' | b'<' | b'{'));
     // `PASSWORD=word` in a shell or a settings file is a value, not a word of code.
     let setting = sign == name.end
         && behind == sign + 1
         && bytes[sign] == b'='
         && is_upper_name(bytes, &name);
+    let most = match strength {
+        SecretStrength::Any => MAX_LOOK_BYTES,
+        SecretStrength::Random => MAX_RANDOM_BYTES,
+    };
+    let plain = quote.is_none() && !setting;
+    if plain && is_certainly_harmless(bytes, start, strength, ahead) {
+        return None;
+    }
+    let value = end.value_text(most);
+    ahead.charge(value.len());
+    if is_working_directory(bytes, &name, value) {
+        return None;
+    }
+    // `token = next_token()` is a call, `token: Token<'a>` a type.
+    let code = quote.is_none()
+        && is_word(value)
+        && matches!(bytes.get(start + value.len()), Some(b'(' | b'<' | b'{'));
     let (scheme, credential) = split_scheme(value);
     let secret = match strength {
         SecretStrength::Random if scheme > 0 && credential.len() >= 8 => is_literal(credential),
         SecretStrength::Any => {
             is_literal(value)
+                && is_literal(credential)
                 && (quote.is_some() || setting || !is_word(value))
                 && !value.starts_with(' ')
         }
@@ -549,7 +641,7 @@ fn find_assigned(text: &str, name: Range<usize>, strength: SecretStrength) -> Op
     if !secret || code {
         return None;
     }
-    let length = if value.len() + 4 >= MAX_LOOK_BYTES {
+    let length = if value.len() + 4 >= most {
         end.value_text(usize::MAX).len()
     } else {
         value.len()
@@ -595,6 +687,28 @@ fn is_pagination_token(bytes: &[u8], name: &Range<usize>) -> bool {
             .any(ends)
 }
 
+/// Checks for `PWD` and `OLDPWD` with the path of a directory, which every shell exports. Any other
+/// value counts: `PWD=` is also the password of a connection string.
+fn is_working_directory(bytes: &[u8], name: &Range<usize>, value: &str) -> bool {
+    let part = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-".contains(byte);
+    let front = bytes[..name.start].iter().rev().take(8).take_while(part);
+    let whole = name.start - front.count()..name.end;
+    is_directory_name(&bytes[whole]) && is_absolute_path(value)
+}
+
+/// Checks for the names that shells give to the working directory.
+pub(super) fn is_directory_name(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"pwd") || name.eq_ignore_ascii_case(b"oldpwd")
+}
+
+pub(super) fn is_absolute_path(value: &str) -> bool {
+    // A bare value ends before a backslash.
+    let drive = |rest: &str| rest == ":" || rest.starts_with(":\\") || rest.starts_with(":/");
+    let rooted = value.starts_with('/')
+        || value.starts_with(|c: char| c.is_ascii_alphabetic()) && drive(&value[1..]);
+    rooted && value.split(['/', '\\']).all(|part| !is_mixed(part))
+}
+
 /// Checks whether the whole name around `name` is in capitals, as settings are.
 fn is_upper_name(bytes: &[u8], name: &Range<usize>) -> bool {
     let part = |byte: &&u8| byte.is_ascii_alphanumeric() || **byte == b'_';
@@ -609,13 +723,43 @@ fn is_upper_name(bytes: &[u8], name: &Range<usize>) -> bool {
         .any(u8::is_ascii_lowercase)
 }
 
+/// Checks from a few remembered positions whether a bare value cannot be a secret: it is a word as
+/// in code, or has no digit where only a random text counts.
+fn is_certainly_harmless(
+    bytes: &[u8],
+    start: usize,
+    strength: SecretStrength,
+    ahead: &mut Lookahead,
+) -> bool {
+    let word_end = ahead.find_next(SearchFor::NonWord, bytes, start, MAX_LOOK_BYTES);
+    // After `Bearer` the credential is the next word.
+    let first = &bytes[start..word_end.min(start + "bearer".len())];
+    let is_scheme = |scheme: &&str| first.eq_ignore_ascii_case(scheme.as_bytes());
+    if bytes.get(word_end) == Some(&b' ') && SCHEMES.iter().any(is_scheme) {
+        return false;
+    }
+    match strength {
+        SecretStrength::Any => {
+            let ends = |byte: &u8| byte.is_ascii_whitespace() || b"\"'`<>\\({".contains(byte);
+            word_end >= start + MAX_LOOK_BYTES || bytes.get(word_end).is_none_or(ends)
+        }
+        SecretStrength::Random => {
+            let digit = ahead.find_next(SearchFor::Digit, bytes, start, MAX_RANDOM_BYTES);
+            digit >= start + MAX_RANDOM_BYTES
+        }
+    }
+}
+
+/// Words before a credential.
+const SCHEMES: [&str; 3] = ["bearer", "basic", "token"];
+
 /// Splits off the scheme, which is kept so that a reader sees the kind of credential.
 fn split_scheme(value: &str) -> (usize, &str) {
-    match value.split_once([' ', '\t']) {
-        Some((scheme @ ("Bearer" | "bearer" | "Basic" | "basic" | "token" | "Token"), value)) => {
-            (scheme.len() + 1, value)
-        }
-        _ => (0, value),
+    let schemes = ["Bearer", "bearer", "Basic", "basic", "token", "Token"];
+    let rest = schemes.iter().find_map(|scheme| value.strip_prefix(scheme));
+    match rest.filter(|rest| rest.starts_with([' ', '\t'])) {
+        Some(rest) => (value.len() - rest.len() + 1, &rest[1..]),
+        None => (0, value),
     }
 }
 
@@ -655,7 +799,7 @@ impl<'a> AssignedValue<'a> {
     }
 
     fn bare_length(&self, bytes: &[u8]) -> usize {
-        let before = &self.text.as_bytes()[self.name.saturating_sub(512)..self.name];
+        let before = &self.text.as_bytes()[self.name.saturating_sub(MAX_TEST_BYTES)..self.name];
         let word = before
             .iter()
             .rev()
@@ -682,7 +826,7 @@ impl<'a> AssignedValue<'a> {
         };
         let first = length(0).unwrap_or(bytes.len());
         // `Bearer` alone is not a credential; the word after it is.
-        let scheme = ["bearer", "basic", "token"]
+        let scheme = SCHEMES
             .iter()
             .any(|word| bytes[..first].eq_ignore_ascii_case(word.as_bytes()));
         if !scheme || bytes.get(first) != Some(&b' ') {
@@ -769,12 +913,21 @@ fn is_word(value: &str) -> bool {
 
 /// Checks whether a value looks randomly generated.
 pub(crate) fn looks_random(value: &str) -> bool {
-    if value.len() < 12 || !is_literal(value) || value.contains(' ') {
+    if value.len() < 12 || !is_literal(value) || value.contains(' ') || !has_variety(value) {
         return false;
     }
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
     let letters = value.bytes().filter(u8::is_ascii_alphabetic).count();
     digits > 0 && letters > 0 && !is_path(value) && entropy(value) > 3.0
+}
+
+/// Checks for more than eight different bytes. With fewer, the entropy is at most three bits.
+fn has_variety(value: &str) -> bool {
+    let mut seen = [0_u64; 4];
+    value
+        .bytes()
+        .for_each(|byte| seen[usize::from(byte / 64)] |= 1 << (byte % 64));
+    seen.iter().map(|bits| bits.count_ones()).sum::<u32>() > 8
 }
 
 /// Checks for a path such as `src/auth/token.rs`, as opposed to base64 with slashes.

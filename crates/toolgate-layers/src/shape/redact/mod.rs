@@ -1,6 +1,8 @@
 //! Redacts secrets in the results of tools.
 
 mod detectors;
+mod large;
+mod lookahead;
 pub(crate) mod scanner;
 
 use std::sync::Arc;
@@ -14,7 +16,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    BadOption, Configurable, Resources, SecretScanner, SecretScannerOptions, SharedRedactor,
+    BadOption, Configurable, KnownSecrets, Resources, SecretScanner, SecretScannerOptions,
+    SharedRedactor,
 };
 
 /// A layer that replaces secrets in results, errors and notes by a mark such as `[redacted:jwt]`.
@@ -302,7 +305,7 @@ impl Layer for Redact {
         };
         let mut outcome = next.clone().run(call.clone()).await;
         if let Outcome::Settled(settled) = &mut outcome {
-            match self.redact_settled(&call, settled) {
+            match self.redact_outcome(&call, settled).await {
                 Ok(false) => {}
                 Ok(true) => next.note_redaction(),
                 Err(RedactionError) => {
@@ -349,7 +352,7 @@ impl Configurable for Redact {
             .filter(|stack| stack.options.contains(&options));
         let redactor = match shared {
             Some(stack) => stack.redactor,
-            None => options.extend_redactor(parts.get()),
+            None => options.extend_redactor(parts.get(), parts.get()),
         };
         Ok(Self {
             arguments: options.arguments,
@@ -360,11 +363,17 @@ impl Configurable for Redact {
 
 impl RedactOptions {
     /// Returns a redactor that applies these rules to the output of `earlier`.
-    fn extend_redactor(&self, earlier: Option<SharedRedactor>) -> SharedRedactor {
+    fn extend_redactor(
+        &self,
+        earlier: Option<SharedRedactor>,
+        known: Option<KnownSecrets>,
+    ) -> SharedRedactor {
+        let given = known.unwrap_or_default();
         let known = self
             .environment
             .iter()
-            .filter_map(|name| std::env::var(name).ok());
+            .filter_map(|name| std::env::var(name).ok())
+            .chain(given.values().map(str::to_owned));
         let options = SecretScannerOptions {
             fields: self.fields.clone(),
             shown_fields: self.shown_fields.clone(),
@@ -400,7 +409,7 @@ impl Redact {
             Some(_) | None => parts.get(),
         };
         let shared = options.iter().fold(program.clone(), |earlier, options| {
-            Some(options.extend_redactor(earlier))
+            Some(options.extend_redactor(earlier, parts.get()))
         });
         match shared {
             Some(redactor) => {
@@ -430,7 +439,7 @@ mod tests {
     use super::*;
     use serde_json::json;
     use toolgate_core::{ErrorCategory, LayerExt, NoteFields, Stack, ToolError, ToolOutput};
-    use toolgate_testkit::{FakeExecutor, call, call_with, run_twice, seed};
+    use toolgate_testkit::{FakeExecutor, TestClock, call, call_with, env_at, run_twice, seed};
 
     const TOKEN: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
@@ -644,6 +653,64 @@ mod tests {
             !shown.contains("Tr0ub4dor9") && !shown.contains(TOKEN),
             "{shown}"
         );
+    }
+
+    #[tokio::test]
+    async fn a_large_result_is_redacted_on_another_thread() {
+        let here = std::thread::current().id();
+        let large = "x ".repeat(300_000);
+        let results = [
+            (json!("small"), true),
+            (json!({ "list": vec!["x"; 1000] }), true),
+            (json!(large), false),
+            (json!({ "deep": [large] }), false),
+            (json!(vec!["x"; 200_000]), false),
+        ];
+        for (value, expected) in results {
+            let layer = Redact::new().with_custom(move |phase, _, _| {
+                let same = std::thread::current().id() == here;
+                let wrong = phase == RedactDirection::Out && same != expected;
+                if wrong { Err(RedactionError) } else { Ok(None) }
+            });
+            let stack = Stack::over(FakeExecutor::new().then(Outcome::ok(value)))
+                .layer(layer)
+                .build()
+                .expect("valid order");
+            assert!(
+                stack.run(call("x")).await.is_ok(),
+                "expected in place: {expected}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_result_that_is_not_redacted_in_time_is_withheld() {
+        let clock = TestClock::new();
+        let (release, wait) = std::sync::mpsc::channel::<()>();
+        let wait = std::sync::Mutex::new(wait);
+        let layer = Redact::new().with_custom(move |phase, _, _| {
+            if phase == RedactDirection::Out {
+                // Ends when the test drops the other side.
+                let _ = wait.lock().expect("not poisoned").recv();
+            }
+            Ok(None)
+        });
+        let stack = Stack::over(FakeExecutor::new().then(Outcome::ok("x ".repeat(300_000))))
+            .layer(layer)
+            .build()
+            .expect("valid order");
+        let mut seed = seed("x", json!({}));
+        seed.env = env_at(&clock);
+        let run = stack.run(Call::new(seed));
+        let advance = async {
+            while clock.sleeper_count() == 0 {
+                tokio::task::yield_now().await;
+            }
+            clock.advance(std::time::Duration::from_secs(60));
+        };
+        let (outcome, ()) = futures::join!(run, advance);
+        assert_eq!(outcome.status(), Some(Status::Redacted));
+        drop(release);
     }
 
     #[tokio::test]

@@ -10,9 +10,12 @@ use std::{
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Input, Match, MatchKind};
 use serde_json::{Map, Value};
-use toolgate_core::{Json, RedactionError, Redactor};
+use toolgate_core::{Json, RedactionError, Redactor, SecretSource, SecretSpan};
 
-use crate::shape::redact::detectors::{BUNDLED_DETECTORS, is_literal};
+use crate::shape::redact::{
+    detectors::{BUNDLED_DETECTORS, is_absolute_path, is_directory_name, is_literal},
+    lookahead::Lookahead,
+};
 
 /// A scanner for secrets. Clones share its rules.
 ///
@@ -44,6 +47,8 @@ struct AnchorIndex {
     /// Built for the first text with an anchor, because building it takes longer than most programs
     /// need to start.
     automaton: OnceLock<AhoCorasick>,
+    /// The known values alone. An anchor that begins earlier would hide one that it overlaps.
+    known_automaton: OnceLock<AhoCorasick>,
 }
 
 /// The bundled anchors alone: most stacks have no known values.
@@ -57,6 +62,7 @@ impl AnchorIndex {
             known,
             beginnings,
             automaton: OnceLock::new(),
+            known_automaton: OnceLock::new(),
         }
     }
 
@@ -66,6 +72,18 @@ impl AnchorIndex {
             .map(look)
             .into_iter()
             .flatten()
+    }
+
+    /// Returns where known values are, whatever anchors overlap them.
+    fn known_values<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+        let automaton = self.known_automaton();
+        let found = automaton.map(|automaton| automaton.find_iter(text));
+        found.into_iter().flatten().map(|found| found.range())
+    }
+
+    fn known_automaton(&self) -> Option<&AhoCorasick> {
+        let build = || build_automaton(self.known.iter().map(String::as_str));
+        (!self.known.is_empty()).then(|| self.known_automaton.get_or_init(build))
     }
 
     /// Returns a position before which no anchor begins; usually that of the first one.
@@ -108,16 +126,34 @@ impl AnchorIndex {
     }
 
     fn automaton(&self) -> &AhoCorasick {
-        self.automaton.get_or_init(|| {
-            // The longest anchor at a position is the most specific: `sk-ant-` before `sk-`.
-            AhoCorasick::builder()
-                .ascii_case_insensitive(true)
-                .match_kind(MatchKind::LeftmostLongest)
-                .kind(Some(AhoCorasickKind::DFA))
-                .build(all_patterns(&self.known))
-                .expect("a few dozen short patterns fit")
-        })
+        self.automaton
+            .get_or_init(|| build_automaton(all_patterns(&self.known)))
     }
+}
+
+fn build_automaton<'p>(patterns: impl Iterator<Item = &'p str>) -> AhoCorasick {
+    // The longest anchor at a position is the most specific: `sk-ant-` before `sk-`.
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(patterns)
+        .expect("a few dozen short patterns fit")
+}
+
+/// Sorts ranges and joins those that overlap. The first one gives the kind.
+fn merge_ranges(
+    mut ranges: Vec<(&'static str, Range<usize>)>,
+) -> Vec<(&'static str, Range<usize>)> {
+    ranges.sort_by_key(|(_, range)| range.start);
+    ranges.dedup_by(|(_, later), (_, earlier)| {
+        let overlaps = later.start < earlier.end;
+        if overlaps {
+            earlier.end = earlier.end.max(later.end);
+        }
+        overlaps
+    });
+    ranges
 }
 
 fn all_patterns(known: &[String]) -> impl Iterator<Item = &str> {
@@ -283,30 +319,13 @@ impl SecretScanner {
 
     /// Returns the text with every secret replaced by a mark such as `[redacted:jwt]`.
     pub fn redact_str<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.redact_with(text, &mut Lookahead::default())
+    }
+
+    fn redact_with<'a>(&self, text: &'a str, ahead: &mut Lookahead) -> Cow<'a, str> {
         let mut out = String::new();
         let mut copied = 0;
-        for found in self.0.anchors.find_iter(text) {
-            let anchor = found.range();
-            // A secret that began earlier covers this anchor as well.
-            if anchor.start < copied {
-                continue;
-            }
-            let (kind, secret) = match found
-                .pattern()
-                .as_usize()
-                .checked_sub(self.0.anchors.known.len())
-            {
-                // The anchor itself is the secret.
-                None => ("known", Some(anchor)),
-                Some(bundled) => (
-                    BUNDLED_DETECTORS[bundled].kind,
-                    BUNDLED_DETECTORS[bundled].find_secret(text, anchor),
-                ),
-            };
-            let Some(secret) = secret.filter(|range| !range.is_empty() && range.start >= copied)
-            else {
-                continue;
-            };
+        for (kind, secret) in self.secret_ranges(text, ahead) {
             out.push_str(&text[copied..secret.start]);
             out.push_str("[redacted:");
             out.push_str(kind);
@@ -318,6 +337,40 @@ impl SecretScanner {
         }
         out.push_str(&text[copied..]);
         Cow::Owned(out)
+    }
+
+    /// Returns the secrets in a text with their kinds, in order and without overlaps.
+    fn secret_ranges(
+        &self,
+        text: &str,
+        ahead: &mut Lookahead,
+    ) -> Vec<(&'static str, Range<usize>)> {
+        let anchors = &self.0.anchors;
+        let known = anchors.known_values(text).map(|range| ("known", range));
+        let mut secrets: Vec<(&'static str, Range<usize>)> = known.collect();
+        // The secrets that reach beyond the last anchor.
+        let mut open: Vec<Range<usize>> = Vec::new();
+        for found in anchors.find_iter(text) {
+            let anchor = found.range();
+            open.retain(|secret| secret.end > anchor.start);
+            let bundled = found.pattern().as_usize().checked_sub(anchors.known.len());
+            // A secret that began before this anchor covers it. One that begins after it does not:
+            // between `://` and a password there may be another secret.
+            let is_covered = open.iter().any(|secret| secret.start <= anchor.start);
+            let Some(detector) = bundled.map(|number| &BUNDLED_DETECTORS[number]) else {
+                continue;
+            };
+            let secret = if is_covered {
+                None
+            } else {
+                detector.find_secret(text, anchor, ahead)
+            };
+            if let Some(secret) = secret.filter(|range| !range.is_empty()) {
+                open.push(secret.clone());
+                secrets.push((detector.kind, secret));
+            }
+        }
+        merge_ranges(secrets)
     }
 
     /// Returns a redacted copy of the value, or `None` if it has no secrets.
@@ -336,11 +389,15 @@ impl SecretScanner {
     /// Returns a redacted copy of the object, or `None` if it has no secrets.
     pub(crate) fn redacted_object(&self, map: &Map<String, Value>) -> Option<Map<String, Value>> {
         // `{"name": "DB_PASSWORD", "value": "…"}`
-        let named = ["name", "key"]
+        let name = ["name", "key"]
             .iter()
-            .find_map(|key| map.get(*key)?.as_str())
-            .and_then(|name| self.secret_kind(name));
+            .find_map(|key| map.get(*key)?.as_str());
+        let named = name.and_then(|name| self.secret_kind(name));
         self.changed_members(map, |key, value| match (self.secret_kind(key), named) {
+            (Some("pwd"), _) if is_working_directory(key, value) => self.redacted_value(value),
+            (None, Some("pwd")) if is_working_directory(name.unwrap_or_default(), value) => {
+                self.redacted_value(value)
+            }
             (Some(kind), _) => self.mask_literals(value, kind),
             (None, Some(kind)) if key == "value" => self.mask_literals(value, kind),
             (None, _) => self.redacted_value(value),
@@ -476,6 +533,28 @@ impl Redactor for SecretScanner {
         Ok(self.redact_str(text).into_owned())
     }
 
+    fn find_secrets(&self, field: Option<&str>, text: &str) -> Vec<SecretSpan> {
+        let named = field.is_some_and(|field| self.secret_kind(field).is_some());
+        let whole = (named && is_literal(text)).then_some(SecretSpan {
+            range: 0..text.len(),
+            source: SecretSource::Assigned,
+        });
+        // Exactly the known values: the ranges below may have grown by what stands around one.
+        let known = self.0.anchors.known_values(text).map(|range| SecretSpan {
+            range,
+            source: SecretSource::Known,
+        });
+        let found = self.secret_ranges(text, &mut Lookahead::default());
+        let found = found.into_iter().map(|(kind, range)| SecretSpan {
+            range,
+            source: match kind {
+                "password" | "secret" | "cookie" => SecretSource::Assigned,
+                _ => SecretSource::Shape,
+            },
+        });
+        whole.into_iter().chain(known).chain(found).collect()
+    }
+
     fn safe_prefix(&self, text: &str) -> usize {
         // No shape or anchor contains white space, and what a detector looks at before its anchor
         // is a part of the same word.
@@ -498,6 +577,7 @@ impl SecretScanner {
         // A detector reads the next characters, too, to see whether a value ends there.
         const SEEN_AFTER: usize = 4;
         let known = self.0.anchors.known.len();
+        let mut ahead = Lookahead::default();
         let span = |found: Match| {
             let anchor = found.range();
             let start = end_of_last_space(&text[..anchor.start]);
@@ -506,7 +586,7 @@ impl SecretScanner {
             };
             let detector = &BUNDLED_DETECTORS[bundled];
             let decided = detector.is_decided(text, anchor.clone());
-            let secret = detector.find_secret(text, anchor.clone());
+            let secret = detector.find_secret(text, anchor.clone(), &mut ahead);
             let end = secret.map_or(anchor.end, |secret| secret.end.max(anchor.end));
             if decided && end + SEEN_AFTER <= text.len() {
                 start..end
@@ -514,7 +594,11 @@ impl SecretScanner {
                 start..usize::MAX
             }
         };
-        self.0.anchors.find_iter(text).map(span).collect()
+        let known_values = self.0.anchors.known_values(text);
+        let mut spans: Vec<Range<usize>> = self.0.anchors.find_iter(text).map(span).collect();
+        spans.extend(known_values);
+        spans.sort_by_key(|span| span.start);
+        spans
     }
 }
 
@@ -531,6 +615,11 @@ impl fmt::Debug for SecretScanner {
             .field("known", &self.0.anchors.known.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Checks for a field such as `"PWD": "/home/ann"`.
+fn is_working_directory(key: &str, value: &Value) -> bool {
+    is_directory_name(key.as_bytes()) && value.as_str().is_some_and(is_absolute_path)
 }
 
 /// Returns a copy of the items with the changed ones, or `None` if none changed.
@@ -601,6 +690,67 @@ mod tests {
             let text = pieces.concat();
             let found: Vec<Match> = ANCHORS.find_iter(&text).collect();
             prop_assert_eq!(found, ANCHORS.automaton().find_iter(&text).collect::<Vec<_>>());
+        }
+    }
+
+    /// Texts with an anchor every few bytes.
+    const HOSTILE_UNITS: [&str; 33] = [
+        "-----BEGIN ",
+        "-----BEGIN PRIVATE KEY-----!",
+        "-----BEGIN PRIVATE KEY-----! ",
+        "-----BEGIN PRIVATE KEY-----!\n",
+        "password=-----BEGIN PRIVATE KEY-----!",
+        "Bearer ",
+        "bearer: ",
+        "bearer aaaaaaaa ",
+        "basic  ",
+        "password=",
+        "password:",
+        "password: ",
+        "password=$",
+        "password(",
+        "PASSWORD=<",
+        "pwd:\"",
+        "://",
+        "://a:1/",
+        ":\\/\\/",
+        "://u:$@",
+        "eyJ",
+        "-eyJ",
+        ".eyJaaaaaaaa",
+        "-eyJaaaaaaaa",
+        "cookie:",
+        "cookie: [",
+        "token=",
+        "token=1",
+        "/token=1",
+        "secret: bearer ",
+        "-sk-a1",
+        "-sk-aaaaaaaaaaaaaaaaaaaa",
+        "api_key=%",
+    ];
+
+    #[test]
+    fn the_work_on_a_text_full_of_anchors_is_proportional_to_its_length() {
+        let scanner = SecretScanner::standard();
+        let work = |text: &str| {
+            let mut ahead = Lookahead::default();
+            scanner.redact_with(text, &mut ahead);
+            ahead.examined
+        };
+        for unit in HOSTILE_UNITS {
+            for tail in ["", ".", "@", "=", "1", " ", "\n"] {
+                let text = unit.repeat((64 << 10) / unit.len()) + tail;
+                let often = unit.repeat(1000 / unit.len()) + tail;
+                let mixed = often.repeat((64 << 10) / often.len());
+                for text in [text, mixed] {
+                    let per_byte = work(&text) / text.len();
+                    assert!(
+                        per_byte <= 192,
+                        "{unit:?} {tail:?}: {per_byte} for each byte"
+                    );
+                }
+            }
         }
     }
 

@@ -24,11 +24,14 @@ use crate::{
         output,
         tools::RunTools,
     },
+    turn::DrivingGuard,
 };
 
 /// A run under way. While it lives, nothing else adds to the conversation.
 pub(crate) struct SessionRun {
     pub(crate) shared: Arc<SessionShared>,
+    /// Renews the lease, also while the model thinks.
+    _driving: DrivingGuard,
     pub(crate) conversation: OwnedMutexGuard<Conversation>,
     pub(crate) options: RunOptions,
     pub(crate) cancel: CancellationToken,
@@ -94,6 +97,7 @@ impl SessionRun {
         conversation.request.output = shared.output_format(&options);
         let began_after = shared.journal().sequence();
         Self {
+            _driving: shared.dispatcher.0.begin_driving(),
             shared,
             conversation,
             options,

@@ -58,6 +58,12 @@ impl OpenTurn {
             .reason
             .as_deref()
             .map(|reason| self.shared.visible_text(reason));
+        shown.stated_reason = request
+            .stated_reason
+            .as_deref()
+            .map(|reason| self.shared.visible_text(reason));
+        let mut request = request;
+        request.seal(&shown, self.shared.keyring.as_ref());
         let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
         match state.turn.apply(invocation.id, &event) {
             Ok(_) => {
@@ -365,9 +371,12 @@ fn approval_event(invocation: &Arc<Invocation>, answer: &ApprovalAnswer) -> Opti
 
 fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
     ToolEvent::ToolApproved {
-        approver: answer.decision.by.clone(),
+        approver: answer.decision.by.name.clone(),
+        established: answer.decision.by.established.clone(),
+        claimed_as: answer.decision.by.claimed_as.clone(),
         reason: None,
         edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
+        unseen: answer.decision.unseen,
     }
 }
 

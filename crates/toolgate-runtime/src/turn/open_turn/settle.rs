@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Outcome, Phase, Principal,
+    ApproverIdentity, CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Outcome, Phase,
     RecordKey, RejectCode, ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent,
     TurnEvent,
 };
@@ -285,7 +285,7 @@ pub(super) fn contract_violation(problem: &dyn std::fmt::Display) -> SettledOutc
 }
 
 /// Returns the approver who denied the call, if the newest answer is a denial.
-fn denied_by(resumed: &ResumeState) -> Option<Principal> {
+fn denied_by(resumed: &ResumeState) -> Option<ApproverIdentity> {
     resumed
         .answers
         .last()

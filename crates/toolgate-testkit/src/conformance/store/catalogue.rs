@@ -523,8 +523,11 @@ async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
             "write",
             ToolEvent::ToolApproved {
                 approver: "a".into(),
+                established: Default::default(),
+                claimed_as: None,
                 reason: None,
                 edited: false,
+                unseen: false,
             },
         )
         .await?;

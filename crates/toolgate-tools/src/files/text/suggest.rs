@@ -6,6 +6,7 @@ use toolgate_rooted::{RootedPath, display_path};
 use crate::{
     Workspace,
     workspace::{
+        access::FileUse,
         blocking::HaltFlag,
         walk::{TreeWalk, WalkEntry},
     },
@@ -58,10 +59,14 @@ fn find_nearest_name(workspace: &Workspace, parent: &Path, name: &OsStr) -> Opti
             name,
         )
     });
+    let mut near: Vec<(f64, String)> = scored.filter(|(score, _)| *score >= 0.6).collect();
     // Directory order is arbitrary, so ties are broken by name: the message is always the same.
-    let best =
-        scored.max_by(|(a, left), (b, right)| a.total_cmp(b).then_with(|| right.cmp(left)))?;
-    (best.0 >= 0.6).then_some(best.1)
+    near.sort_by(|(a, left), (b, right)| b.total_cmp(a).then_with(|| left.cmp(right)));
+    let is_shown = |name: &String| {
+        let verdict = workspace.judge_file(&parent.join(name), FileUse::List);
+        verdict.is_allowed()
+    };
+    near.into_iter().map(|(_, name)| name).find(is_shown)
 }
 
 /// Finds up to three files of the same name elsewhere.

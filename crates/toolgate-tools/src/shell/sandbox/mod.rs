@@ -1,5 +1,6 @@
 //! Confines a command: files, network, processes and resources.
 
+pub(crate) mod acting_files;
 mod kernel;
 #[cfg(all(
     target_os = "linux",
@@ -36,14 +37,16 @@ pub(crate) use linux::{CommandEnd, CommandHandle, StartedCommand};
 )))]
 pub(crate) use other::{CommandEnd, CommandHandle, StartedCommand};
 
-use crate::ShellOptions;
+use crate::{ShellOptions, shell::sandbox::acting_files::ActingFiles};
 
 /// The restrictions on what a command may do to the machine it runs on.
 ///
 /// On Linux, by default, a command
 ///
 /// * writes below the workspace and in a temporary directory of its own (`$TMPDIR`, which also
-///   holds its `$HOME`), and nowhere else;
+///   holds its `$HOME`), and nowhere else; files of the workspace that act later ([`acting_file`]:
+///   the configuration and hooks of git, workflows, `AGENTS.md` …) are read-only, unless the
+///   approved call unlocks them;
 /// * reads the system (`/usr`, `/lib`, parts of `/etc` without keys), the toolchains that `PATH`,
 ///   `CARGO_HOME` and `RUSTUP_HOME` lead to, and the workspace; not the rest of the home directory
 ///   and not the files of other users;
@@ -77,13 +80,18 @@ use crate::ShellOptions;
 ///   limited, the directory stays behind if our own process is killed (the processes do not), and
 ///   command lines of other processes can be read.
 /// * Names, sizes and times of files outside can be seen, but not their contents.
-/// * A file that a command writes into the workspace may do harm when it is run outside later: a git
-///   hook, a build script.
+/// * A file that a command writes into the workspace may do harm when it is run outside later, such
+///   as a build script. Of the files that act later, the ones that exist are read-only where there
+///   are namespaces. New ones can be created, and without namespaces they can be changed: the
+///   result of the command lists them.
+/// * A search for these files reads 10,000 directory entries, those near the root first.
 /// * As root a command can access any file of the workspace, regardless of its owner, and has no
 ///   other privilege.
 /// * With [`NetworkAccess::On`] connections are not restricted to hosts. UNIX sockets with a path stay
 ///   closed unless `unix_sockets` is set: a daemon behind one may do anything for any client.
 /// * Processor time is limited only by the time limit of the call.
+///
+/// [`acting_file`]: toolgate_core::acting_file
 #[derive(Clone)]
 pub struct Sandbox {
     pub(crate) mode: SandboxMode,
@@ -266,6 +274,20 @@ impl Sandbox {
     /// Returns the directory that a command may change.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Returns the paths that a command may read, with their contents and links resolved: those that
+    /// it may write, the system and the toolchains.
+    pub fn readable_paths(&self) -> impl Iterator<Item = &Path> {
+        self.writable
+            .iter()
+            .chain(&self.readable)
+            .map(PathBuf::as_path)
+    }
+
+    /// Finds the files that act later, except the ones that a call unlocks.
+    pub(crate) fn find_acting_files(&self, unlocked: &[PathBuf]) -> ActingFiles {
+        ActingFiles::find_in(&self.writable, unlocked)
     }
 
     /// Returns the restrictions that will be enforced on a command.

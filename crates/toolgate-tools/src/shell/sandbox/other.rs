@@ -76,6 +76,7 @@ impl Sandbox {
         &self,
         mut command: Command,
         cwd: &Path,
+        _acting: &super::acting_files::ActingFiles,
     ) -> Result<StartedCommand, SandboxError> {
         self.enforcement()?;
         let temp = tempfile::Builder::new()

@@ -57,7 +57,6 @@ const ETC_ENTRIES: &[&str] = &[
     "magic.mime",
     "mailcap",
     "manpath.config",
-    "maven",
     "mime.types",
     "networks",
     "nsswitch.conf",
@@ -117,8 +116,11 @@ const TOOLCHAIN_DIRS: &[&str] = &[
     "miniforge3",
 ];
 
-/// The entries of Cargo's home, without the file with the tokens.
-const CARGO_ENTRIES: &[&str] = &["bin", "registry", "git", "config.toml", "config", "env"];
+/// The entries of Cargo's home, without the files that may hold tokens.
+const CARGO_ENTRIES: &[&str] = &["bin", "registry", "git", "env"];
+
+/// The configuration of Cargo, which may hold tokens of registries.
+const CARGO_CONFIGS: &[&str] = &["config.toml", "config"];
 
 /// Returns the devices that a command may use.
 pub(super) fn device_paths() -> Vec<PathBuf> {
@@ -147,6 +149,18 @@ pub(super) fn readable_paths() -> Vec<PathBuf> {
     );
     paths.extend(rustup_home());
     resolve_existing(paths)
+}
+
+/// Returns the files that are empty for a command: programs that find them, and cannot read them,
+/// would fail. A file that the operator makes readable is not among them.
+pub(super) fn blanked_paths(readable: &[PathBuf]) -> Vec<PathBuf> {
+    let configs = cargo_home()
+        .into_iter()
+        .flat_map(|home| CARGO_CONFIGS.iter().map(move |name| home.join(name)));
+    let is_given = |path: &PathBuf| readable.iter().any(|given| path.starts_with(given));
+    let mut paths = resolve_existing(configs.collect());
+    paths.retain(|path| path.is_file() && !is_given(path));
+    paths
 }
 
 /// Returns a directory of programs, and the toolchain around it if there is one.

@@ -152,6 +152,26 @@ async fn a_model_can_undo_only_changes_of_its_own_session() {
 }
 
 #[tokio::test]
+async fn only_people_undo_changes_of_files_that_act_later() {
+    for path in [
+        ".envrc.d/.vscode/tasks.json",
+        "AGENTS.md",
+        ".GitHub/workflows/ci.yml",
+        "sub/.gitattributes",
+        ".git/config",
+    ] {
+        let space = TestSpace::new();
+        let made = space
+            .run_ok("write_file", json!({ "path": path, "content": "x" }))
+            .await;
+        let undo = json!({ "call": change_id(&made) });
+        let said = space.run_error("undo_changes", undo).await;
+        assert!(said.contains("only a person can undo it"), "{said}");
+        assert!(space.path(path).exists());
+    }
+}
+
+#[tokio::test]
 async fn the_changes_of_a_call_can_be_loaded_with_their_diff() {
     let space = TestSpace::new();
     space.write_file("a.txt", "one\ntwo\n");

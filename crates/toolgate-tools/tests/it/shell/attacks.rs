@@ -114,6 +114,20 @@ pub(crate) const ATTACKS: &[Attack] = &[
             libc::setxattr(path.as_ptr(), name.as_ptr(), c"y".as_ptr().cast(), 1, 0)
         })
     }),
+    // By calls that are newer than most filters: `setxattrat`, `removexattrat`, `open_tree_attr`,
+    // `file_setattr`.
+    ("set attributes by a newer call", |world| {
+        newer_call(463, &world.secret())
+    }),
+    ("remove attributes by a newer call", |world| {
+        newer_call(466, &world.secret())
+    }),
+    ("open a tree of mounts by a newer call", |world| {
+        newer_call(467, &world.outside)
+    }),
+    ("set flags by a newer call", |world| {
+        newer_call(469, &world.secret())
+    }),
     ("let others write a program of the toolchain", |_| {
         let program = File::open(std::env::current_exe()?)?;
         let usual = program.metadata()?.permissions();
@@ -479,6 +493,15 @@ fn check_status(result: i32) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// Makes a call that takes a directory and a path, with arguments that change nothing.
+fn newer_call(number: i64, path: &std::path::Path) -> io::Result<()> {
+    let path = path_cstring(path);
+    raw_syscall(
+        number,
+        [libc::AT_FDCWD.into(), path.as_ptr() as i64, 0, 0, 0],
+    )
 }
 
 fn raw_syscall(number: i64, arguments: [i64; 5]) -> io::Result<()> {

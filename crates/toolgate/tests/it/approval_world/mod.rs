@@ -40,9 +40,7 @@ pub struct ApprovalWorld {
     pub session: SessionId,
 }
 
-pub fn keyring_with(id: &str, byte: u8) -> Keyring {
-    Keyring::new(secret_key(id, byte))
-}
+pub use toolgate_testkit::keyring_with;
 
 pub fn secret_key(id: &str, byte: u8) -> SecretKey {
     SecretKey::new(id.parse().expect("a name"), KeyKind::HmacSha256, [byte; 32])

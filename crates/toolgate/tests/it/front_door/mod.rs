@@ -3,5 +3,6 @@
 mod ownership;
 mod program;
 mod questions;
+mod reach;
 mod settings;
 mod stack_is_passed;

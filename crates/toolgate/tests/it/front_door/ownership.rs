@@ -1,11 +1,14 @@
 //! Nothing that a gate owns can be given twice or differ.
 
+use std::sync::Arc;
+
 use toolgate::{
-    Gate,
+    Agent, Gate,
     approval::{KeyKind, Keyring, SecretKey, SuspendingApprover},
     gate::{ApproveMode, GateBuilder},
     model::ScriptedModel,
     store::{MemoryStore, StoreHandle},
+    tool::Registry,
 };
 
 fn keyring() -> Keyring {
@@ -71,4 +74,75 @@ async fn a_gate_with_two_approvers_opens_no_session() {
     let error = gate.session(ScriptedModel::new(["Hi."])).await;
     let error = error.expect_err("rejected");
     assert_eq!(error.to_string(), "the approver of the gate is given twice");
+}
+
+fn helper_agent() -> Agent {
+    Agent::new(
+        "helper",
+        "Helps.",
+        ScriptedModel::new(["Done."]),
+        Registry::new(),
+    )
+}
+
+fn recording_model() -> Arc<ScriptedModel> {
+    Arc::new(ScriptedModel::new(["Hi."]).store_requests())
+}
+
+fn is_shown(model: &ScriptedModel, tool: &str) -> bool {
+    let request = model.requests().pop().expect("the model was asked");
+    request.view.get(tool).is_some()
+}
+
+#[tokio::test]
+async fn an_agent_belongs_to_the_session_that_it_was_given_to() {
+    let gate = Gate::in_memory().expect("builds");
+    for _ in 0..2 {
+        let with_agent = recording_model();
+        let builder = gate.session_builder(with_agent.clone()).expect("builds");
+        let session = builder.agent(helper_agent()).build().await.expect("builds");
+        session.run("Go.").await.expect("runs");
+        assert!(is_shown(&with_agent, "helper"));
+
+        let without = recording_model();
+        let session = gate.session(without.clone()).await.expect("builds");
+        session.run("Go.").await.expect("runs");
+        assert!(!is_shown(&without, "helper"));
+    }
+    assert!(gate.view().expect("builds").get("helper").is_none());
+}
+
+#[tokio::test]
+async fn an_agent_does_not_replace_a_tool_of_its_name() {
+    let gate = Gate::in_memory().expect("builds");
+    let builder = gate
+        .session_builder(ScriptedModel::new(["Hi."]))
+        .expect("builds");
+    let twice = builder.agent(helper_agent()).agent(helper_agent());
+    let error = twice.build().await.expect_err("rejected");
+    assert!(
+        error.to_string().contains("helper is already registered"),
+        "{error}"
+    );
+
+    let read_output = Agent::new(
+        "read_output",
+        "Reads.",
+        ScriptedModel::new(["Hi."]),
+        Registry::new(),
+    );
+    let builder = gate
+        .session_builder(ScriptedModel::new(["Hi."]))
+        .expect("builds");
+    let error = builder
+        .agent(read_output)
+        .build()
+        .await
+        .expect_err("rejected");
+    assert!(
+        error
+            .to_string()
+            .contains("read_output is already registered"),
+        "{error}"
+    );
 }

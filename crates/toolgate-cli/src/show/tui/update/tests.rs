@@ -1,9 +1,12 @@
 //! The rules of the update function.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use toolgate::{
     Decision, RunEnd,
-    approval::ApprovalRequestRef,
+    approval::{ApprovalRequestRef, Quorum},
+    event::ToolEvent,
     layers::{RuleScope, StandingRule},
 };
 
@@ -149,6 +152,30 @@ fn a_call_is_not_decided_twice_while_the_decision_is_on_its_way() {
 }
 
 #[test]
+fn a_user_whose_approval_would_not_count_is_told_why_and_decides_nothing() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let (call, mut request) = stage.pending_call(1, "write_file", json!({ "path": "a" }));
+    request.quorum = Some(Quorum {
+        needed: 2,
+        among: Vec::new(),
+    });
+    stage.apply_tool_event(call, ToolEvent::ToolApprovalRequested(Box::new(request)));
+    stage.press_keys("Tab");
+    // The user of the stage is a claimed name.
+    for key in ["y", "e", "a"] {
+        let told = stage.press_keys(key);
+        let why = |effect: &UiEffect| format!("{effect:?}").contains("you cannot approve this");
+        assert!(told.len() == 1 && told.iter().all(why), "{key}: {told:?}");
+    }
+    stage.press_keys("n");
+    assert!(matches!(
+        &stage.press_keys("Enter")[..],
+        [UiEffect::Decide(..)]
+    ));
+}
+
+#[test]
 fn a_denial_carries_its_reason_to_the_model() {
     let mut stage = UiStage::new();
     stage.user_message("work");
@@ -178,20 +205,30 @@ fn edited_arguments_are_shown_again_before_they_count() {
     stage.user_message("work");
     let (_, request) = stage.pending_call(1, "write_file", json!({ "path": "a" }));
     let question = ApprovalRequestRef::from(&request);
-    assert_eq!(
-        stage.press_keys("Tab e"),
-        [UiEffect::Edit(
-            question,
-            "write_file".into(),
-            request.arguments.clone()
-        )]
-    );
+    assert_eq!(stage.press_keys("Tab e"), [UiEffect::Edit(question, None)]);
     let arguments = toolgate::Arguments::parse("{\"path\": \"b\"}").expect("valid");
-    assert_eq!(
-        stage.apply_message(UiMessage::Edited(question, Ok(Some(arguments.clone())))),
-        []
+    let mut changed = request
+        .clone()
+        .with_preview("@@ -1 +1 @@\n-one\n+two\n".into());
+    changed.arguments = arguments.clone();
+    let edit = (arguments.clone(), Arc::new(changed.show(None)));
+    let message = UiMessage::Edited(question, Ok(Some(edit)));
+    assert_eq!(stage.apply_message(message.clone()), []);
+    let shown = stage.render_screen(80, 24);
+    assert!(
+        shown.contains("path: b") && shown.contains("│ +two"),
+        "{shown}"
     );
-    assert!(stage.render_screen(80, 24).contains("\"b\""));
+    stage.render_screen(80, 8);
+    stage.app.window = None;
+    stage.render_screen(80, 8);
+    stage.apply_message(message);
+    let effects = stage.press_keys("y");
+    assert!(
+        matches!(&effects[..], [UiEffect::Tell(..)]),
+        "there is more below: {effects:?}"
+    );
+    stage.press_keys("PgDn PgDn PgDn PgDn");
     let edited = Decision::approve_with_edits("ann", arguments);
     assert_eq!(stage.press_keys("y"), [UiEffect::Decide(question, edited)]);
 }
@@ -210,7 +247,7 @@ fn an_edit_that_fails_or_changes_nothing_decides_nothing() {
 }
 
 #[test]
-fn redacted_arguments_are_neither_edited_nor_used_for_a_rule() {
+fn redacted_arguments_are_loaded_to_be_edited_and_not_used_for_a_rule() {
     let mut stage = UiStage::new();
     stage.user_message("work");
     let call = stage.request_call(1, "write_file", json!({ "path": "a" }));
@@ -218,16 +255,68 @@ fn redacted_arguments_are_neither_edited_nor_used_for_a_rule() {
     request.arguments = toolgate::Arguments::parse("{\"key\": \"[redacted]\"}").expect("valid");
     stage.apply_tool_event(
         call,
-        toolgate::event::ToolEvent::ToolApprovalRequested(Box::new(request)),
+        toolgate::event::ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
     );
-    for key in ["e", "a", "?"] {
-        stage.press_keys("Esc Tab");
-        let effects = stage.press_keys(key);
-        assert!(
-            matches!(&effects[..], [UiEffect::Tell(..)]),
-            "{key}: {effects:?}"
-        );
-    }
+    stage.load_request(&request);
+    stage.press_keys("Tab");
+    // The driver loads the stored request for these.
+    let question = ApprovalRequestRef::from(&request);
+    assert_eq!(stage.press_keys("e"), [UiEffect::Edit(question, None)]);
+    assert_eq!(stage.press_keys("?"), [UiEffect::Explain(question)]);
+    let effects = stage.press_keys("a");
+    assert!(matches!(&effects[..], [UiEffect::Tell(..)]), "{effects:?}");
+}
+
+#[test]
+fn a_request_that_was_not_on_the_screen_in_full_is_approved_only_with_another_key() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let command: String = (0..200).map(|n| format!("echo {n}\n")).collect();
+    let (_, request) = stage.pending_call(1, "run_shell", json!({ "command": command }));
+    let question = ApprovalRequestRef::from(&request);
+    let is_told = |effects: Vec<UiEffect>| matches!(&effects[..], [UiEffect::Tell(..)]);
+    let panel = stage.render_screen(80, 24);
+    assert!(
+        panel.contains("more rows; Enter shows all of them"),
+        "{panel}"
+    );
+    assert!(is_told(stage.press_keys("Tab y")));
+    assert!(is_told(stage.press_keys("a")));
+    // Who jumps to the end has not seen the middle.
+    stage.press_keys("Enter End Esc");
+    assert!(is_told(stage.press_keys("y")));
+    let unseen = Decision::approve("ann").unseen();
+    assert_eq!(stage.press_keys("U"), [UiEffect::Decide(question, unseen)]);
+    stage.apply_message(UiMessage::Decided(
+        request.approval_id.call_id(),
+        Err("no".to_owned()),
+    ));
+    stage.press_keys("Enter");
+    stage.press_keys(&"PgDn ".repeat(20));
+    stage.press_keys("Esc");
+    assert!(is_told(stage.press_keys("U")));
+    let seen = Decision::approve("ann");
+    assert_eq!(stage.press_keys("y"), [UiEffect::Decide(question, seen)]);
+}
+
+#[test]
+fn a_request_that_cannot_be_shown_is_not_approved() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let (call, request) = stage.pending_call(1, "write_file", json!({ "path": "a" }));
+    stage.app.screen.set_shown(
+        call,
+        request.generation,
+        Err("the request was changed".to_owned()),
+    );
+    stage.app.seen.clear();
+    assert!(
+        stage
+            .render_screen(80, 24)
+            .contains("the request was changed")
+    );
+    let effects = stage.press_keys("Tab y");
+    assert!(matches!(&effects[..], [UiEffect::Tell(..)]), "{effects:?}");
 }
 
 #[test]

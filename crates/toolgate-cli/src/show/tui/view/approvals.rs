@@ -6,35 +6,37 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use toolgate::{approval::ApprovalRequest, layers::RuleDraft, value::Timestamp};
+use toolgate::{layers::RuleDraft, value::Timestamp};
 
 use super::{
     super::{ChatApp, app::PanelFocus, text},
     item, paint, panel,
 };
-use crate::show::{
-    render::{format_duration, risk_text},
-    screen::CallView,
-};
+use crate::show::{entitlement::Entitlement, render::format_duration, screen::CallView};
 
-/// The most lines of a diff or of arguments that the panel renders; more never fits.
-const MAX_DETAIL_LINES: usize = 100;
 /// The most calls that are listed at once.
 const MAX_LISTED: usize = 5;
 
 /// Returns the height that the panel wants.
 pub(super) fn panel_height(app: &ChatApp, width: u16) -> u16 {
     let waiting = app.screen.pending_calls().count().min(MAX_LISTED);
-    let about = app.selected_approval().map_or(0, |(_, request)| {
-        request_lines(
-            request,
-            app.now,
-            usize::from(width.max(8)) - 2,
-            MAX_DETAIL_LINES,
-        )
-        .len()
+    let about = app.selected_approval().map_or(0, |(call, _)| {
+        request_lines(call, app.now, usize::from(width.max(8)) - 2).len()
     });
     u16::try_from(if waiting == 0 { 0 } else { 1 + waiting + about }).unwrap_or(u16::MAX)
+}
+
+/// Remembers the selected request if the panel shows all of it.
+pub(super) fn note_seen(app: &mut ChatApp, area: Rect) {
+    let Some((call, request)) = app.selected_approval() else {
+        return;
+    };
+    // The line above the panel, the list, and everything about the call.
+    let fits = panel_height(app, area.width) <= area.height;
+    let key = (call.invocation.id, request.generation);
+    if fits && matches!(call.shown, Some(Ok(_))) && app.window.is_none() {
+        app.seen.insert(key);
+    }
 }
 
 pub(super) fn draw_panel(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
@@ -44,12 +46,17 @@ pub(super) fn draw_panel(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(block, area);
     let width = usize::from(inner.width);
     let mut lines = list_lines(app, width, focused, usize::from(inner.height));
-    if let Some((_, request)) = app.selected_approval() {
+    if let Some((call, _)) = app.selected_approval() {
         let room = usize::from(inner.height).saturating_sub(lines.len());
-        let mut about = request_lines(request, app.now, width.max(8) - 2, MAX_DETAIL_LINES);
+        let mut about = request_lines(call, app.now, width.max(8) - 2);
         if about.len() > room {
-            about.truncate(room.saturating_sub(1));
-            about.push(Line::styled("… Enter shows everything", paint::DIM));
+            let shown = room.saturating_sub(1);
+            let more = format!(
+                "… {} more rows; Enter shows all of them",
+                about.len() - shown
+            );
+            about.truncate(shown);
+            about.push(Line::styled(more, paint::WARN));
         }
         lines.extend(text::with_lead(Span::raw("  "), about));
     }
@@ -63,10 +70,14 @@ fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
     } else {
         format!("{waiting} approvals pending")
     };
-    let has_draft = app
-        .selected_approval()
-        .is_some_and(|(_, request)| RuleDraft::check_request(request).is_ok());
+    let selected = app.selected_approval().map(|(_, request)| request);
+    let has_draft = selected.is_some_and(|request| RuleDraft::check_request(request).is_ok());
+    // Keys that would be rejected are not offered.
+    let can_approve =
+        selected.is_none_or(|request| Entitlement::of(request, &app.setup.me).can_approve());
     let keys = match (focused, width, has_draft) {
+        (true, 70.., _) if !can_approve => "n deny  ? explain",
+        (true, _, _) if !can_approve => "n ?",
         (true, 70.., true) => "y approve  n deny  e edit  a always  ? explain",
         (true, 70.., false) => "y approve  n deny  e edit  ? explain",
         (true, _, true) => "y n e a ?",
@@ -120,57 +131,26 @@ fn list_lines(app: &ChatApp, width: usize, focused: bool, height: usize) -> Vec<
         .collect()
 }
 
-/// Renders an approval request: reason, risk, expiry, and what would change.
-pub(crate) fn request_lines(
-    request: &ApprovalRequest,
-    now: Timestamp,
-    width: usize,
-    most: usize,
-) -> Vec<Line<'static>> {
-    let mut facts = vec![risk_text(request.risk).to_owned()];
-    facts.extend(request.expires_at.map(|until| expiry_text(until, now)));
-    facts.extend(
-        request
-            .quorum
-            .as_ref()
-            .map(|quorum| format!("{} approvals needed", quorum.needed)),
-    );
-    let reason = request
-        .reason
-        .as_deref()
-        .map(|reason| format!("{} · ", text::one_line(reason)))
-        .unwrap_or_default();
-    let mut lines = text::wrap_text(
-        &format!("{reason}{}", facts.join(" · ")),
-        width,
-        paint::WARN,
-    );
-    for changed in &request.changed {
-        let code = changed.code().replace('_', " ");
+/// Renders the approval request of a call: how long it is valid, and everything an approver sees.
+pub(crate) fn request_lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    if let Some(until) = call
+        .question
+        .as_ref()
+        .and_then(|request| request.expires_at)
+    {
         lines.extend(text::wrap_text(
-            &format!("requested again: {code}"),
+            &expiry_text(until, now),
             width,
-            paint::BAD,
+            paint::WARN,
         ));
     }
-    lines.extend(preview_lines(request, width, most));
-    lines
-}
-
-/// Renders the preview if there is one, otherwise the arguments.
-fn preview_lines(request: &ApprovalRequest, width: usize, most: usize) -> Vec<Line<'static>> {
-    let begin = |text: String| text.lines().take(most).collect::<Vec<_>>().join("\n");
-    match &request.shown {
-        Some(shown) => text::diff_lines(&begin(text::format_value(shown)), width),
-        None if request.withheld => {
-            text::wrap_text("the arguments are withheld", width, paint::DIM)
-        }
-        None => text::wrap_text(
-            &begin(text::format_value(request.arguments.as_json().as_value())),
-            width,
-            paint::PLAIN,
-        ),
+    match &call.shown {
+        Some(Ok(shown)) => lines.extend(text::shown_lines(shown, width)),
+        Some(Err(problem)) => lines.extend(text::wrap_text(problem, width, paint::BAD)),
+        None => lines.push(Line::styled("loading the request …", paint::DIM)),
     }
+    lines
 }
 
 fn expiry_text(until: Timestamp, now: Timestamp) -> String {

@@ -8,7 +8,7 @@ use toolgate::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{super::text, approvals, paint};
-use crate::show::screen::CallView;
+use crate::show::screen::{CallState, CallView};
 
 pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
@@ -25,19 +25,20 @@ pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec
             value,
         ));
     }
-    let arguments = call
-        .arguments
-        .as_ref()
-        .map(|arguments| text::format_value(arguments.as_value()));
-    push_section(&mut lines, "Arguments");
-    lines.extend(text::wrap_text(
-        arguments.as_deref().unwrap_or("(not shown)"),
-        width,
-        paint::PLAIN,
-    ));
-    if let Some(request) = &call.question {
+    if call.state == CallState::Pending {
         push_section(&mut lines, "Approval request");
-        lines.extend(approvals::request_lines(request, now, width, usize::MAX));
+        lines.extend(approvals::request_lines(call, now, width));
+    } else {
+        let arguments = call
+            .arguments
+            .as_ref()
+            .map(|arguments| text::format_value(arguments.as_value()));
+        push_section(&mut lines, "Arguments");
+        lines.extend(text::wrap_text(
+            arguments.as_deref().unwrap_or("(not shown)"),
+            width,
+            paint::PLAIN,
+        ));
     }
     if let Some(result) = &call.result {
         push_section(&mut lines, "Result");
@@ -69,7 +70,12 @@ fn call_facts(call: &CallView) -> Vec<(&'static str, String)> {
         } else {
             ""
         };
-        ("decided by", format!("{who}{edited}"))
+        let unseen = if call.unseen {
+            ", without having been shown all of it"
+        } else {
+            ""
+        };
+        ("decided by", format!("{who}{edited}{unseen}"))
     }));
     facts.extend(call.reason.clone().map(|reason| ("reason", reason)));
     // A receipt has the id of its call.

@@ -120,8 +120,8 @@ fn head_line(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Lin
 
 /// Formats the arguments of a call in one line.
 pub(crate) fn arguments_summary(call: &CallView) -> String {
-    match &call.arguments {
-        Some(arguments) => text::arguments_line(arguments.as_value()),
+    match call.arguments_line() {
+        Some(arguments) => text::one_line(&arguments),
         None => "(arguments not shown)".to_owned(),
     }
 }

@@ -54,6 +54,9 @@ fn lay_out(app: &mut ChatApp, area: Rect) -> ScreenAreas {
     app.laid_out.height = height;
     app.laid_out.lines = lines.unwrap_or_default();
     windows::lay_out_window(app, area);
+    if let Some(area) = areas.approvals {
+        approvals::note_seen(app, area);
+    }
     areas
 }
 
@@ -98,7 +101,7 @@ fn split_areas(app: &ChatApp, area: Rect) -> ScreenAreas {
     } else {
         (None, None, main)
     };
-    let wanted = approvals::panel_height(app, main.width).min(main.height * 3 / 5);
+    let wanted = approvals::panel_height(app, main.width).min(main.height * 3 / 4);
     let [conversation, below] =
         Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(main);
     let approvals = (below.height > 0).then_some(below);

@@ -61,6 +61,32 @@ pub(super) fn lay_out_window(app: &mut ChatApp, area: Rect) {
     }
     app.laid_out.window = lines;
     app.laid_out.window_height = height;
+    note_seen(app);
+}
+
+/// Remembers how much of the window was on the screen, and the request of a call that was there in
+/// full.
+fn note_seen(app: &mut ChatApp) {
+    let (scroll, call) = match &app.window {
+        Some(OverlayWindow::Detail { call, scroll }) => (*scroll, Some(*call)),
+        Some(OverlayWindow::Edited { scroll, .. }) => (*scroll, None),
+        _ => {
+            app.laid_out.window_seen = 0;
+            return;
+        }
+    };
+    // Without a gap: who jumps to the end has not seen the middle.
+    if scroll <= app.laid_out.window_seen {
+        let seen = scroll + app.laid_out.window_height;
+        app.laid_out.window_seen = app.laid_out.window_seen.max(seen);
+    }
+    let call = call.and_then(|call| app.screen.call(call));
+    let key = call
+        .filter(|call| matches!(call.shown, Some(Ok(_))))
+        .and_then(|call| Some((call.invocation.id, call.question.as_ref()?.generation)));
+    if let Some(key) = key.filter(|_| app.is_window_seen()) {
+        app.seen.insert(key);
+    }
 }
 
 fn window_area(area: Rect) -> Rect {
@@ -131,11 +157,8 @@ fn window_title(window: &OverlayWindow) -> (String, &'static str) {
             format!("Deny {}", text::one_line(tool)),
             "Enter denies, Esc leaves it pending",
         ),
-        OverlayWindow::Edited { tool, .. } => (
-            format!(
-                "Run {} with these arguments?",
-                text::one_line(tool.as_str())
-            ),
+        OverlayWindow::Edited { shown, .. } => (
+            format!("Run {} with these arguments?", shown.tool),
             "y runs it, e edits again, n leaves it pending",
         ),
         OverlayWindow::Always(always) => (
@@ -164,11 +187,7 @@ fn window_lines(app: &ChatApp, window: &OverlayWindow, width: usize) -> Vec<Line
             ));
             lines
         }
-        OverlayWindow::Edited { arguments, .. } => text::wrap_text(
-            &text::format_value(arguments.as_json().as_value()),
-            width,
-            paint::PLAIN,
-        ),
+        OverlayWindow::Edited { shown, .. } => text::shown_lines(shown, width),
         OverlayWindow::Always(always) => rule_lines(always, width),
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::Approval;
 use serde_json::json;
-use toolgate_core::{ApprovalAnswer, Call, CallSeed, Stack, Suspension};
-use toolgate_testkit::{FakeExecutor, call_with, seed};
+use toolgate_core::{ApprovalAnswer, ApprovalChange, Call, CallSeed, Stack, Suspension};
+use toolgate_testkit::{FakeExecutor, authenticated, call_with, seed};
 
 /// A writer that collects its output.
 #[derive(Clone, Default)]
@@ -152,7 +152,9 @@ async fn text_from_the_model_cannot_control_the_terminal() {
         .await;
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
     assert!(
-        shown.contains("tool: rm\n") && shown.contains("risk: network") && shown.contains("path"),
+        shown.contains("tool: rm\n")
+            && shown.contains("risk: reaches other machines")
+            && shown.contains("path: ⟨U+001B⟩[2J⟨U+009B⟩31m⟨U+202E⟩txt\n"),
         "{shown}"
     );
     assert!(
@@ -162,14 +164,100 @@ async fn text_from_the_model_cannot_control_the_terminal() {
 }
 
 #[tokio::test]
-async fn withheld_arguments_are_shown_as_withheld() {
+async fn withheld_arguments_are_approved_only_with_another_word_that_is_recorded() {
+    let mut withheld = request();
+    withheld.withheld = true;
+    withheld.arguments = Arguments::empty();
+    for word in ["y", "yes", "approve", "unseen please", "Unseen"] {
+        let typed = format!("{word}\n").repeat(4);
+        let prompt = Prompt::new("ann", io::Cursor::new(typed), io::sink());
+        assert_eq!(prompt.decide(withheld.clone()).await, None, "{word}");
+    }
     let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "n\n".as_bytes(), screen.clone());
-    let mut request = request();
-    request.withheld = true;
-    prompt.decide(request).await;
+    let prompt = Prompt::new("ann", "unseen\n".as_bytes(), screen.clone());
+    let decision = prompt.decide(withheld).await;
+    assert_eq!(decision, Some(Decision::approve("ann").unseen()));
     let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
-    assert!(shown.contains("not shown") && !shown.contains("path"));
+    assert!(shown.contains("arguments: ⟨withheld⟩"), "{shown}");
+    let prompt = Prompt::new(
+        "ann",
+        "unseen\nunseen\nunseen\nunseen\n".as_bytes(),
+        io::sink(),
+    );
+    assert_eq!(prompt.decide(request()).await, None, "it was shown");
+}
+
+#[tokio::test]
+async fn a_mask_never_hides_what_runs() {
+    for (command, visible) in [
+        ("echo Cookie: a=b; touch pwned", "touch pwned"),
+        ("PASSWORD=hunter2;touch pwned", "touch pwned"),
+        (
+            "curl https://u:pass;touch pwned;@host/",
+            ";touch pwned;@host/",
+        ),
+        (
+            "echo -----BEGIN PRIVATE KEY-----; touch pwned # -----END PRIVATE KEY-----",
+            "touch pwned",
+        ),
+        ("PASSWORD=$(touch\tpwned) ls", "$(touch⇥   pwned)"),
+        (
+            "curl -H 'Authorization: Bearer x' `touch pwned`",
+            "`touch pwned`",
+        ),
+        (
+            "token=--output=/etc/passwd123ABCdef cmd",
+            "--output=/etc/passwd123ABCdef",
+        ),
+    ] {
+        let screen = CapturedScreen::default();
+        let secrets = SharedRedactor::new(crate::SecretScanner::standard());
+        let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).redactor(secrets);
+        let call = call_with("shell", json!({ "command": command }));
+        prompt.decide(ApprovalRequest::for_call(&call)).await;
+        let shown =
+            String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+        let shown = shown.replace("⟨looks like a secret⟩", "");
+        assert!(shown.contains(visible), "{command}: {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_known_secret_value_is_masked_with_its_length() {
+    let secrets = SharedRedactor::new(crate::SecretScanner::with_options(
+        crate::SecretScannerOptions::default(),
+        ["Zk3PqR7tVx9LmN2s".to_owned()],
+    ));
+    for (arguments, expected) in [
+        (
+            json!({ "command": "PASSWORD=Zk3PqR7tVx9LmN2s ./x" }),
+            "PASSWORD=⟨masked: 16 characters⟩ ./x",
+        ),
+        (
+            json!({ "command": "PASSWORD=Zk3PqR7tVx9LmN2sQ ./x" }),
+            "PASSWORD=Zk3PqR7tVx9LmN2s⟨looks like a secret⟩Q ./x",
+        ),
+        (
+            json!({ "command": "curl -d key=Zk3PqR7tVx9LmN2s" }),
+            "key=⟨masked: 16 characters⟩\n",
+        ),
+        (
+            json!({ "headers": { "Authorization": "Bq7RtY3uKp9WxZ5cVb2n" } }),
+            "Authorization: Bq7RtY3uKp9WxZ5cVb2n⟨looks like a secret⟩",
+        ),
+        (
+            json!({ "password": "hunter2" }),
+            "password: hunter2⟨looks like a secret⟩",
+        ),
+    ] {
+        let screen = CapturedScreen::default();
+        let prompt = Prompt::new("ann", "".as_bytes(), screen.clone()).redactor(secrets.clone());
+        let call = call_with("shell", arguments);
+        prompt.decide(ApprovalRequest::for_call(&call)).await;
+        let shown =
+            String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+        assert!(shown.contains(expected), "{expected}: {shown}");
+    }
 }
 
 #[tokio::test]
@@ -226,6 +314,66 @@ async fn an_approver_that_leaves_the_request_pending_or_panics_has_not_approved(
     );
 }
 
+/// Types an answer, and returns the decision with what was on the screen.
+async fn answer_on_screen(
+    by: ApproverIdentity,
+    typed: &'static str,
+    request: ApprovalRequest,
+) -> (Option<Verdict>, String) {
+    let screen = CapturedScreen::default();
+    let prompt = Prompt::new(by, typed.as_bytes(), screen.clone());
+    let verdict = prompt
+        .decide(request)
+        .await
+        .map(|decision| decision.verdict);
+    let shown = screen.0.lock().expect("not poisoned").clone();
+    (verdict, String::from_utf8(shown).expect("text"))
+}
+
+#[tokio::test]
+async fn the_prompt_offers_yes_only_to_an_approver_whose_approval_would_count() {
+    let with_quorum = |among: &[&str]| {
+        let among = among.iter().map(|name| (*name).into()).collect();
+        let mut request = request();
+        request.requester = Some("eve".into());
+        request.quorum = Some(toolgate_core::Quorum { needed: 1, among });
+        request
+    };
+    let typed = "y\ne {}\nyes\nno too risky\n";
+    let denied = Some(Verdict::Deny {
+        reason: Some("too risky".to_owned()),
+    });
+    for (by, among) in [
+        (ApproverIdentity::from("ann"), &[][..]),
+        (authenticated("eve"), &[]),
+        (authenticated("EVE "), &[]),
+        (authenticated("eve"), &["eve", "ann"]),
+        (
+            ApproverIdentity::from("bob").claiming(Some("ann".into())),
+            &[],
+        ),
+    ] {
+        let (verdict, shown) = answer_on_screen(by.clone(), typed, with_quorum(among)).await;
+        assert_eq!(verdict, denied, "{by:?}");
+        assert!(
+            !shown.contains("[y]es") && shown.contains("cannot approve this"),
+            "{shown}"
+        );
+    }
+    for by in [ApproverIdentity::from("ann"), authenticated("mallory")] {
+        let (verdict, shown) = answer_on_screen(by, typed, with_quorum(&["ann"])).await;
+        assert_eq!(verdict, None, "may not even deny");
+        assert!(
+            !shown.contains("[n]o") && shown.contains("stays pending"),
+            "{shown}"
+        );
+    }
+    let (verdict, shown) =
+        answer_on_screen(authenticated("ann"), typed, with_quorum(&["ann"])).await;
+    assert_eq!(verdict, Some(Verdict::Approve));
+    assert!(shown.contains("[y]es"), "{shown}");
+}
+
 #[tokio::test]
 async fn a_repeated_request_names_the_changes_and_the_quorum() {
     let mut again = request();
@@ -239,14 +387,12 @@ async fn a_repeated_request_names_the_changes_and_the_quorum() {
         needed: 2,
         among: Vec::new(),
     });
-    let screen = CapturedScreen::default();
-    let prompt = Prompt::new("ann", "".as_bytes(), screen.clone());
-    assert_eq!(prompt.decide(again).await, None);
-    let shown = String::from_utf8(screen.0.lock().expect("not poisoned").clone()).expect("text");
+    let (decided, shown) = answer_on_screen(authenticated("ann"), "", again).await;
+    assert_eq!(decided, None);
     for line in [
-        "asked again: tool_changed",
-        "asked again: file_changed a\\u{1b}[2J",
-        "to approve: 2 different people",
+        "requested again: the tool has changed since it was approved",
+        "requested again: a⟨U+001B⟩[2J has changed since it was approved",
+        "quorum: 2 approvals needed",
     ] {
         assert!(shown.contains(line), "{shown}");
     }

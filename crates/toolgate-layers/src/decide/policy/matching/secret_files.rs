@@ -7,41 +7,102 @@ use crate::{config::lists, decide::policy::matching::paths::ResolvedPath};
 /// Files by name, at any depth, in lower case.
 const SECRET_FILES: &[&str] = &[
     ".envrc",
+    // Keys and certificates with keys.
     "*.pem",
     "*.key",
+    "*.p8",
     "*.p12",
     "*.pfx",
     "*.jks",
     "*.keystore",
     "*.kdbx",
     "*.ppk",
+    "*.agekey",
+    "*.ovpn",
     "id_rsa*",
     "id_ed25519*",
     "id_ecdsa*",
     "id_dsa*",
+    // Accounts of programs and services.
     ".netrc",
     "_netrc",
     ".npmrc",
+    ".yarnrc.yml",
     ".pypirc",
     ".pgpass",
+    "pgpass.conf",
+    ".my.cnf",
+    ".mylogin.cnf",
     ".htpasswd",
     ".git-credentials",
     ".vault-token",
+    ".dockercfg",
+    ".dockerconfigjson",
+    ".s3cfg",
+    ".boto",
+    ".terraformrc",
+    "*.tfstate",
+    "*.tfstate.*.backup",
+    "*.tfvars",
+    "*.tfvars.json",
     "credentials.json",
+    "credentials.csv",
+    "credentials.tfrc.json",
+    "*service-account*.json",
+    "*service_account*.json",
+    "*serviceaccount*.json",
+    "*firebase-adminsdk*.json",
+    "*client_secret*.json",
+    "application_default_credentials.json",
+    "rootkey.csv",
+    "*accesskeys.csv",
+    "kubeconfig",
+    "*.kubeconfig",
     "secrets.{toml,yaml,yml,json}",
     ".aws/credentials",
     ".aws/config",
     ".cargo/credentials",
     ".cargo/credentials.toml",
+    ".composer/auth.json",
+    ".config/composer/auth.json",
+    ".config/doctl/config.yaml",
     ".config/gh/hosts.yml",
     ".config/git/credentials",
+    ".config/glab-cli/config.yml",
+    ".config/pip/pip.conf",
+    ".config/rclone/rclone.conf",
     ".docker/config.json",
+    ".fly/config.yml",
     ".gem/credentials",
+    ".gradle/gradle.properties",
     ".kube/config",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".pip/pip.conf",
+    // Agents.
+    ".claude/.credentials.json",
+    ".claude.json",
+    ".codex/auth.json",
+    ".config/github-copilot/{apps.json,hosts.json}",
+    ".gemini/oauth_creds.json",
+    ".local/share/opencode/auth.json",
+    ".qwen/oauth_creds.json",
+    // What was typed, and what a browser stores.
+    ".*_history",
+    "cookies.sqlite",
+    "key4.db",
+    "logins.json",
+    // The system.
     "etc/shadow",
     "etc/shadow-",
     "etc/gshadow",
     "etc/sudoers",
+];
+
+/// Endings that programs and people append to the name of a copy.
+const COPY_ENDINGS: &[&str] = &[
+    "~", "#", ".backup", ".bak", ".bk", ".bkp", ".bz2", ".copy", ".gz", ".last", ".new", ".old",
+    ".orig", ".prev", ".rej", ".save", ".swo", ".swp", ".tmp", ".xz", ".zip", ".zst",
 ];
 
 /// Environment files by name; some of them may be examples.
@@ -52,7 +113,10 @@ const SECRET_DIRECTORIES: &[&str] = &[
     ".ssh",
     ".gnupg",
     ".azure",
+    ".aws/cli/cache",
+    ".aws/sso",
     ".config/gcloud",
+    ".local/share/keyrings",
     ".password-store",
 ];
 
@@ -86,6 +150,9 @@ const EXPANSION_SAMPLES: &[&str] = &[
     "secrets.toml",
     "secrets.yaml",
     "secrets.json",
+    "service-account.json",
+    "terraform.tfstate",
+    "terraform.tfvars",
     "proc/self/environ",
 ];
 
@@ -105,44 +172,90 @@ static PARSED_NAMES: LazyLock<[Vec<SecretFileName>; 3]> = LazyLock::new(|| {
     })
 });
 
-/// A name with at most one star, and the directories that it has to be in.
+/// A name with stars, and the directories that it has to be in.
 struct SecretFileName {
     above: &'static str,
-    begin: &'static str,
+    /// The texts between the stars, in order; any text may be between two of them.
+    pieces: Vec<&'static str>,
     end: &'static str,
-    /// True if any text may be between its begin and its end.
-    star: bool,
 }
 
 impl SecretFileName {
     /// Parses a pattern: one name, or one for each ending of `name.{toml,json}`.
     fn parse_pattern(pattern: &'static str) -> impl Iterator<Item = Self> {
         let (above, name) = pattern.rsplit_once('/').unwrap_or(("", pattern));
-        let (begin, end) = name.split_once(['*', '{']).unwrap_or((name, ""));
-        let star = name.contains('*');
-        end.trim_end_matches('}').split(',').map(move |end| Self {
+        let (begin, ends) = name.split_once('{').unwrap_or((name, ""));
+        ends.trim_end_matches('}').split(',').map(move |end| Self {
             above,
-            begin,
+            pieces: begin.split('*').collect(),
             end,
-            star,
         })
     }
 
     fn matches_path(&self, above: &str, name: &str) -> bool {
-        let rest = name.strip_prefix(self.begin);
         let whole = |rest: &str| rest.is_empty() || rest.ends_with('/');
-        rest.is_some_and(|rest| {
-            if self.star {
-                rest.ends_with(self.end)
-            } else {
-                rest == self.end
+        let is_inside = || above.strip_suffix(self.above).is_some_and(whole);
+        self.matches_name(name) && (self.above.is_empty() || is_inside())
+    }
+
+    fn matches_name(&self, name: &str) -> bool {
+        let (begin, later) = self.pieces.split_first().expect("a split has a first part");
+        let Some(mut rest) = name
+            .strip_prefix(begin)
+            .and_then(|rest| rest.strip_suffix(self.end))
+        else {
+            return false;
+        };
+        let Some((last, middle)) = later.split_last() else {
+            return rest.is_empty();
+        };
+        // The first place where a text fits leaves the most room for the ones behind it.
+        for piece in middle {
+            match rest.split_once(piece) {
+                Some((_, behind)) => rest = behind,
+                None => return false,
             }
-        }) && (self.above.is_empty() || above.strip_suffix(self.above).is_some_and(whole))
+        }
+        rest.ends_with(last)
     }
 }
 
 /// Checks a folded path: plain spelling, lower case.
 fn is_secret_path(path: &str) -> bool {
+    if is_secret_name(path) {
+        return true;
+    }
+    let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+    let mut copied = name;
+    while let Some(original) = original_name(copied) {
+        copied = original;
+        // Editors put a dot or a hash in front of the name of a copy.
+        let bare = copied.trim_start_matches(['.', '#']);
+        if [copied, bare]
+            .iter()
+            .any(|name| is_secret_name(&format!("{above}/{name}")))
+        {
+            return true;
+        }
+    }
+    false
+}
+
+/// Returns the name of the file that a file is a copy of, by its ending.
+fn original_name(name: &str) -> Option<&str> {
+    let by_ending = { COPY_ENDINGS.iter() }.find_map(|ending| name.strip_suffix(ending));
+    // `.1`, `.2024-05-01`: copies are numbered and dated.
+    let by_number = || {
+        let (original, number) = name.rsplit_once('.')?;
+        let is_number = |c: char| c.is_ascii_digit() || matches!(c, '-' | '_');
+        (!number.is_empty() && number.chars().all(is_number)).then_some(original)
+    };
+    by_ending
+        .or_else(by_number)
+        .filter(|original| !original.is_empty())
+}
+
+fn is_secret_name(path: &str) -> bool {
     let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
     let [file, environment, example] = PARSED_NAMES
         .each_ref()
@@ -193,7 +306,7 @@ pub(crate) fn expands_to_secret(text: &str) -> bool {
 }
 
 /// Checks whether the last parts of a path may stand for `name`, with enough letters to mean it.
-fn may_end_with(parts: &[&str], name: &str) -> bool {
+pub(crate) fn may_end_with(parts: &[&str], name: &str) -> bool {
     let names: Vec<&str> = name.split('/').collect();
     let Some(parts) = parts
         .len()
@@ -313,6 +426,76 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_a_secrets_file_is_one_by_its_ending() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = PathRoot::new(dir.path());
+        for path in [
+            "server.pem.bak",
+            "server.key.old",
+            "server.key.1",
+            "server.key.2024-05-01",
+            "id_rsa~",
+            ".id_rsa.swp",
+            "#server.pem#",
+            "terraform.tfstate.backup",
+            "terraform.tfstate.1714550400.backup",
+            "prod.tfvars.orig.gz",
+            ".netrc.save",
+            ".env.local~",
+            ".docker/config.json.bak",
+            "/etc/shadow.old",
+            "credentials.json.copy.zip",
+        ] {
+            assert!(is_secret_at(&root, path), "{path}");
+        }
+        for path in [
+            "main.rs.bak",
+            "notes~",
+            "v1.2",
+            "archive.tar.gz",
+            "key.rs.old",
+            ".1",
+        ] {
+            assert!(!is_secret_at(&root, path), "{path}");
+        }
+    }
+
+    #[test]
+    fn credentials_of_tools_services_and_agents_are_secrets_files() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = PathRoot::new(dir.path());
+        for path in [
+            "infra/terraform.tfstate",
+            "prod.auto.tfvars",
+            "prod.tfvars.json",
+            "my-service-account-key.json",
+            "service_account.json",
+            "shop-firebase-adminsdk-x1-2.json",
+            ".dockercfg",
+            ".yarnrc.yml",
+            "/home/x/.my.cnf",
+            "/home/x/.aws/sso/cache/a.json",
+            "/home/x/.claude/.credentials.json",
+            "/home/x/.codex/auth.json",
+            "/home/x/.gemini/oauth_creds.json",
+            "/home/x/.config/github-copilot/hosts.json",
+            "/home/x/.m2/settings.xml",
+            "/home/x/.bash_history",
+        ] {
+            assert!(is_secret_at(&root, path), "{path}");
+        }
+        for path in [
+            "service.json",
+            "settings.xml",
+            "history",
+            "auth.json",
+            "tfstate.md",
+        ] {
+            assert!(!is_secret_at(&root, path), "{path}");
+        }
+    }
+
+    #[test]
     fn a_link_to_a_secrets_file_is_one_and_so_is_an_example_that_leads_to_one() {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join(".env"), "").expect("written");
@@ -420,7 +603,7 @@ mod tests {
             });
             let [secret, environment, example] = GLOBS.each_ref().map(|globs| globs.is_match(&path));
             let secret = secret || environment && !example;
-            prop_assert_eq!(is_secret_path(&path), secret, "{:?}", path);
+            prop_assert_eq!(is_secret_name(&path), secret, "{:?}", path);
         }
     }
 }

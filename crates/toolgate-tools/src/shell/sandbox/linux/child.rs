@@ -19,7 +19,7 @@ use seccompiler::BpfProgram;
 use tokio::sync::oneshot;
 
 use super::{
-    super::SandboxError,
+    super::{SandboxError, acting_files::ActingFiles},
     guard::{self, REPORT_BYTES},
     mounts::{MountLayout, NamespaceMode, NamespaceSetup},
     rules::LandlockRules,
@@ -211,7 +211,11 @@ fn launch_guard(mut command: Command, mut plan: ChildPlan) -> Result<LaunchedGua
             .as_ref()
             .map_or(0, NamespaceSetup::tree_count)
     ];
+    let own_texts = sys::argument_areas();
     let enter = move || {
+        // The guards never run another program, so their command line would stay ours: a command
+        // could read our arguments in `/proc/1/cmdline`.
+        sys::erase_areas(own_texts);
         enter_sandbox(&plan, us, fd, &mut trees).map_err(|(step, error)| {
             let _ = sys::write(fd, &[step as u8]);
             error
@@ -371,6 +375,8 @@ pub(super) fn try_namespaces(way: NamespaceMode) -> Result<(), SandboxError> {
     let layout = MountLayout {
         writable: &[],
         readable: &[],
+        acting: &ActingFiles::default(),
+        blanked: &[],
         temp: Path::new("/tmp"),
         temp_bytes: 1 << 20,
         processes: 1024,

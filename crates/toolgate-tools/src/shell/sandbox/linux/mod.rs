@@ -20,7 +20,10 @@ use self::{
     mounts::{MountLayout, NamespaceMode, NamespaceSetup, SHARED_MEMORY},
     rules::{LandlockGrants, LandlockRules},
 };
-use super::{KernelFeatures, NetworkAccess, Sandbox, SandboxError, SandboxMode, kernel, paths};
+use super::{
+    KernelFeatures, NetworkAccess, Sandbox, SandboxError, SandboxMode, acting_files::ActingFiles,
+    kernel, paths,
+};
 
 /// The capabilities of a command as root: access to files of any owner. Landlock decides which files.
 const FILE_CAPABILITIES: u64 = 1 << CHOWN | 1 << DAC_OVERRIDE | 1 << FOWNER | 1 << FSETID;
@@ -46,6 +49,7 @@ impl Sandbox {
         &self,
         mut command: Command,
         cwd: &Path,
+        acting: &ActingFiles,
     ) -> Result<StartedCommand, SandboxError> {
         let enforced = self.enforcement()?;
         let cwd = mounts::path_cstring(cwd)?;
@@ -54,7 +58,7 @@ impl Sandbox {
         let plan = match (enforced.mode, namespace_mode(enforced.namespaces)) {
             (SandboxMode::Off, _) => self.plan_unrestricted(&mut command, cwd)?,
             (_, Some(way)) => {
-                self.plan_with_namespaces(&mut command, cwd, way, enforced.network)?
+                self.plan_with_namespaces(&mut command, cwd, way, enforced.network, acting)?
             }
             (_, None) => self.plan_without_namespaces(&mut command, cwd, enforced.network)?,
         };
@@ -93,6 +97,7 @@ impl Sandbox {
         cwd: CString,
         way: NamespaceMode,
         network: NetworkAccess,
+        acting: &ActingFiles,
     ) -> Result<ChildPlan, SandboxError> {
         let temp = self.temp_mount_point();
         command
@@ -101,6 +106,8 @@ impl Sandbox {
         let layout = MountLayout {
             writable: &self.writable,
             readable: &self.readable,
+            acting,
+            blanked: &paths::blanked_paths(&self.readable),
             temp: &temp,
             temp_bytes: self.limits.temp_bytes,
             processes: self.limits.processes.max(MIN_PID_MAX),

@@ -12,7 +12,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{super::SandboxError, sys};
+use super::{
+    super::{SandboxError, acting_files::ActingFiles},
+    sys,
+};
 
 /// The way to create namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +30,13 @@ pub(super) enum NamespaceMode {
 pub(super) struct NamespaceSetup {
     ids: Option<IdMaps>,
     own_network: bool,
-    most_processes: CString,
+    /// `None` if the kernel has one limit for all namespaces, which is not ours to change.
+    most_processes: Option<CString>,
     temp: CString,
     temp_options: CString,
     home: CString,
     kept: Vec<VisiblePath>,
+    covers: Vec<CoveringMount>,
 }
 
 /// The user and group that a user namespace maps to themselves.
@@ -49,10 +54,22 @@ struct VisiblePath {
     writable: bool,
 }
 
+/// A mount over a path that exists.
+struct CoveringMount {
+    /// The mounted path: the same one, or another in its place.
+    source: CString,
+    path: CString,
+    writable: bool,
+}
+
 /// The input for building namespaces.
 pub(super) struct MountLayout<'a> {
     pub(super) writable: &'a [PathBuf],
     pub(super) readable: &'a [PathBuf],
+    /// Files below the writable paths that stay read-only.
+    pub(super) acting: &'a ActingFiles,
+    /// Files that programs look for, and that are empty for a command.
+    pub(super) blanked: &'a [PathBuf],
     pub(super) temp: &'a Path,
     pub(super) temp_bytes: u64,
     pub(super) processes: u32,
@@ -97,11 +114,14 @@ impl NamespaceSetup {
         Ok(Self {
             ids,
             own_network: layout.own_network,
-            most_processes: to_cstring(&layout.processes.to_string())?,
+            most_processes: has_pid_limit_per_namespace(&kernel_release())
+                .then(|| to_cstring(&layout.processes.to_string()))
+                .transpose()?,
             temp: path_cstring(layout.temp)?,
             temp_options: to_cstring(&format!("size={},mode=700", layout.temp_bytes))?,
             home: path_cstring(&home_in(layout.temp))?,
             kept: kept.collect::<Result<_, _>>()?,
+            covers: layout.covering_mounts()?,
         })
     }
 
@@ -145,10 +165,11 @@ impl NamespaceSetup {
         // Where parts of /proc are masked, as in many containers, the kernel permits no new mount of
         // it; then the old one stays.
         if sys::mount(c"proc", c"/proc", quiet | libc::MS_NOEXEC, c"").is_ok() {
-            // Root is exempt from RLIMIT_NPROC, so the process numbers are limited. Kernels before
-            // 6.14 have one `pid_max` for all namespaces.
-            let _: io::Result<()> =
-                sys::write_file(c"/proc/sys/kernel/pid_max", self.most_processes.to_bytes());
+            // Root is exempt from RLIMIT_NPROC, so the process numbers are limited.
+            if let Some(most) = &self.most_processes {
+                let _: io::Result<()> =
+                    sys::write_file(c"/proc/sys/kernel/pid_max", most.to_bytes());
+            }
         }
         // After `pid_max`, which could not be written any more, and before the mounts below, which
         // stay writable.
@@ -164,12 +185,64 @@ impl NamespaceSetup {
         for (tree, kept) in there {
             kept.mount_at_path(*tree)?;
         }
-        Ok(())
+        // Last: they are inside what was just mounted.
+        self.covers.iter().try_for_each(CoveringMount::mount)
     }
 
     /// Returns the number of mount trees that [`arrange`](Self::arrange_mounts) needs room for.
     pub(super) fn tree_count(&self) -> usize {
         self.kept.len()
+    }
+}
+
+impl MountLayout<'_> {
+    /// Returns the mounts over files that a command may not change or read, outer ones first.
+    fn covering_mounts(&self) -> Result<Vec<CoveringMount>, SandboxError> {
+        // The operator gives write access to these by name.
+        let is_given = |path: &Path| self.writable.iter().any(|given| given == path);
+        // A directory that is mounted cannot be moved, so no other one can take its place.
+        let holders = { self.acting.holders() }.filter(|path| !is_given(path));
+        let read_only = { self.acting.read_only() }
+            // A mount would cover the target of a link, which is in the list by itself.
+            .filter(|path| !is_given(path) && !path.is_symlink());
+        // Below the temporary directory a file is not there at all.
+        let is_there = |path: &&PathBuf| {
+            let is_inside = |given: &PathBuf| path.starts_with(given);
+            !path.starts_with(self.temp) && !self.writable.iter().any(is_inside)
+        };
+        let blanked = self.blanked.iter().filter(is_there);
+        let blank = Path::new("/dev/null");
+        let mut mounts: Vec<(&Path, &Path, bool)> = Vec::new();
+        mounts.extend(holders.map(|path| (path, path, true)));
+        mounts.extend(read_only.map(|path| (path, path, false)));
+        mounts.extend(blanked.map(|path| (path.as_path(), blank, false)));
+        mounts.sort_by_key(|(path, ..)| path.components().count());
+        let cover = |(path, source, writable)| {
+            Ok(CoveringMount {
+                source: path_cstring(source)?,
+                path: path_cstring(path)?,
+                writable,
+            })
+        };
+        mounts.into_iter().map(cover).collect()
+    }
+}
+
+impl CoveringMount {
+    fn mount(&self) -> io::Result<()> {
+        let tree = match sys::copy_tree(&self.source) {
+            Ok(tree) => tree,
+            // It was deleted since it was found.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.writable {
+            sys::make_tree_read_only(tree, c"")?;
+        }
+        let mounted = sys::mount_tree(tree, &self.path);
+        // At once: a workspace may have more such files than a process may have open.
+        sys::close(tree);
+        mounted
     }
 }
 
@@ -211,6 +284,20 @@ pub(super) fn home_in(temp: &Path) -> PathBuf {
     temp.join("home")
 }
 
+/// Returns the version of the kernel; empty if it is unknown.
+fn kernel_release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()
+}
+
+/// Checks whether a kernel has a `pid_max` for each namespace, as Linux has since 6.14.
+fn has_pid_limit_per_namespace(release: &str) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|number| number.parse::<u32>().ok());
+    let version = numbers.next().flatten().zip(numbers.next().flatten());
+    version.is_some_and(|version| version >= (6, 14))
+}
+
 pub(super) fn path_cstring(path: &Path) -> Result<CString, SandboxError> {
     let odd = |_| SandboxError::OddPath {
         path: path.to_owned(),
@@ -220,4 +307,19 @@ pub(super) fn path_cstring(path: &Path) -> Result<CString, SandboxError> {
 
 fn to_cstring(text: &str) -> Result<CString, SandboxError> {
     path_cstring(Path::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_process_numbers_is_written_only_where_it_is_per_namespace() {
+        for release in ["6.14", "6.14.0-rc1", "6.18.44-fc-v490", "7.0.1", "10.2"] {
+            assert!(has_pid_limit_per_namespace(release), "{release}");
+        }
+        for release in ["6.13.9", "5.15.0-91-generic", "6.1", "6", "", "x.y", "4.99"] {
+            assert!(!has_pid_limit_per_namespace(release), "{release}");
+        }
+    }
 }

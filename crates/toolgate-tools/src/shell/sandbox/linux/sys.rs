@@ -39,6 +39,31 @@ pub(super) fn fork() -> io::Result<ForkSide> {
     }
 }
 
+/// Returns the memory that holds the arguments and the environment of this process, each with its
+/// begin and its end; empty areas if the kernel does not tell.
+pub(super) fn argument_areas() -> [(usize, usize); 2] {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The name of the program is the second field and may contain blanks; the addresses are the
+    // fields 48 to 51.
+    let fields = stat.rsplit(") ").next().unwrap_or_default();
+    let mut addresses = fields.split_whitespace().skip(45).map(str::parse::<usize>);
+    let mut area = || match (addresses.next(), addresses.next()) {
+        (Some(Ok(begin)), Some(Ok(end))) if begin > 0 && begin < end => (begin, end),
+        _ => (0, 0),
+    };
+    [area(), area()]
+}
+
+/// Erases areas of memory in a forked child, which has its own copy of them.
+pub(super) fn erase_areas(areas: [(usize, usize); 2]) {
+    for (begin, end) in areas {
+        let first: *mut u8 = ptr::with_exposed_provenance_mut(begin);
+        // SAFETY: the kernel placed these texts on the stack of this process before it began, so the
+        // memory is mapped and writable; the child has one thread, which reads neither of them.
+        unsafe { ptr::write_bytes(first, 0, end - begin) };
+    }
+}
+
 /// Exits this process at once.
 pub(super) fn exit(code: c_int) -> ! {
     // SAFETY: `_exit` runs no handlers of the parent's runtime, which is why it is used.

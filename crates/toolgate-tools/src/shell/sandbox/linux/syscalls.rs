@@ -366,9 +366,13 @@ fn compile_filter(rules: SyscallRules, error: i32) -> Result<BpfProgram, Backend
     Ok(program)
 }
 
-/// The check against x32 calls: for a filter they are the same architecture with numbers from
-/// 0x4000_0000 on.
-#[cfg(target_arch = "x86_64")]
+/// The highest system call that this filter was written for, `mseal`; numbers from 424 on are the
+/// same on all architectures.
+const HIGHEST_KNOWN_CALL: u32 = 462;
+
+/// The check against calls that did not exist when the rules were written, such as `setxattrat`,
+/// which does what `setxattr` does. On x86_64 it also covers x32 calls: for a filter they are the
+/// same architecture with numbers from 0x4000_0000 on.
 const NO_OTHER_NUMBERS: [sock_filter; 3] = [
     sock_filter {
         code: 0x20,
@@ -380,14 +384,13 @@ const NO_OTHER_NUMBERS: [sock_filter; 3] = [
         code: 0x35,
         jt: 0,
         jf: 1,
-        k: 0x4000_0000,
+        k: HIGHEST_KNOWN_CALL + 1,
     },
     sock_filter {
         code: 0x06,
         jt: 0,
         jf: 0,
+        // Programs fall back to the older calls.
         k: libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
     },
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const NO_OTHER_NUMBERS: [sock_filter; 0] = [];

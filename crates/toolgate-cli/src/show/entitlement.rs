@@ -1,0 +1,79 @@
+//! What the user may decide about an approval request, and the words for it on every screen.
+
+use toolgate::{
+    Decision,
+    approval::{ApprovalRequest, ApproverIdentity, admit_decision},
+    session::{DeliverError, RejectCode},
+    value::Timestamp,
+};
+
+use crate::CliError;
+
+/// What an approver may decide about one request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entitlement {
+    rejected: Option<RejectCode>,
+    /// True if the approver may deny the request.
+    pub(crate) can_deny: bool,
+}
+
+impl Entitlement {
+    /// Returns what `me` may decide about a request.
+    pub(crate) fn of(request: &ApprovalRequest, me: &ApproverIdentity) -> Self {
+        // Only who decides is asked here; whether the request has expired is checked with the
+        // decision.
+        let early = Timestamp::EPOCH;
+        let denial = Decision::deny(me.clone(), None);
+        Self {
+            rejected: request.check_approver(me, early).err(),
+            can_deny: admit_decision(request, &[], &denial, early).is_ok(),
+        }
+    }
+
+    /// Checks whether the approver may approve the request.
+    pub(crate) fn can_approve(self) -> bool {
+        self.rejected.is_none()
+    }
+
+    /// Returns the reason why the approver cannot approve, if so.
+    pub(crate) fn notice(self) -> Option<String> {
+        let code = self.rejected?;
+        let why = describe_code(code).map_or_else(|| code.to_string(), str::to_owned);
+        Some(format!("you cannot approve this: {why}"))
+    }
+}
+
+/// Describes how many approvals are missing after one that was counted.
+pub(crate) fn describe_missing(missing: u32) -> String {
+    if missing == 1 {
+        "1 more approval is needed, from another account".to_owned()
+    } else {
+        format!("{missing} more approvals are needed, each from another account")
+    }
+}
+
+/// Describes a rejected decision, with its code as it is in the log.
+pub(crate) fn describe_rejection(error: &DeliverError) -> String {
+    let Some(code) = error.code() else {
+        return CliError::from_error(error).to_string();
+    };
+    let said = describe_code(code).map_or_else(|| code.to_string(), str::to_owned);
+    let word = serde_json::to_value(code).ok();
+    let word = word.and_then(|word| word.as_str().map(|word| format!(" ({word})")));
+    format!("{said}{}", word.unwrap_or_default())
+}
+
+fn describe_code(code: RejectCode) -> Option<&'static str> {
+    Some(match code {
+        RejectCode::Duplicate => "it was decided already, or your account has voted",
+        RejectCode::AlreadyDenied => "it was denied already",
+        RejectCode::SelfApproval => {
+            "your account requested this call, and another account has to approve it"
+        }
+        RejectCode::NotEntitled => "your account is not among those that may decide on it",
+        RejectCode::UnverifiedApprover => {
+            "the system cannot confirm which account you use, so your approval would not count"
+        }
+        _ => return None,
+    })
+}

@@ -1,0 +1,89 @@
+//! Approval requests as they are stored: events have redacted copies, and an approver sees the
+//! original.
+
+use std::sync::Arc;
+
+use toolgate::{
+    Arguments, Gate, Session,
+    approval::{ApprovalRequest, ApprovalService, ShownRequest},
+    layers::{Preview, SharedPreview},
+    stack::{CallSeed, RawArguments, ToolRequest},
+    value::{ApprovalId, CallId},
+};
+
+use super::screen::SessionScreen;
+use crate::CliError;
+
+/// What an approver sees of the request with this generation, or why it cannot be shown.
+pub(crate) type LoadedRequest = (CallId, u32, Result<Arc<ShownRequest>, String>);
+
+/// Loads what approvers see of the pending requests of a screen that are not loaded yet.
+pub(crate) async fn load_shown(
+    screen: &SessionScreen,
+    desk: &ApprovalService,
+) -> Vec<LoadedRequest> {
+    let mut loaded = Vec::new();
+    for (call, generation) in screen.unloaded_requests() {
+        let shown = load_request(desk, ApprovalId::for_call(call)).await;
+        let shown = shown
+            .map(|request| Arc::new(desk.show_request(&request)))
+            .map_err(|error| error.to_string());
+        loaded.push((call, generation, shown));
+    }
+    loaded
+}
+
+/// Loads the stored request of an approval.
+///
+/// # Errors
+///
+/// Fails if it was changed since approval was requested, or is not in the store.
+pub(crate) async fn load_request(
+    desk: &ApprovalService,
+    id: ApprovalId,
+) -> Result<Arc<ApprovalRequest>, CliError> {
+    let found = desk.find_approval(id).await?;
+    let request = found.and_then(|found| found.request);
+    request.ok_or_else(|| CliError::new("the approval request is no longer in the store"))
+}
+
+/// Returns what an approver sees of a request with edited arguments: their diff and their links.
+pub(crate) fn show_edited(
+    gate: &Gate,
+    session: &Session,
+    request: &ApprovalRequest,
+    edited: &Arguments,
+) -> ShownRequest {
+    let mut request = request.clone();
+    request.arguments = edited.clone();
+    request.arguments_digest = edited.digest();
+    request.shown = None;
+    request.files.clear();
+    request.links.clear();
+    if let Some(preview) = gate.resources().get::<SharedPreview>() {
+        request.links = preview.find_links(edited);
+        let seed = rehearse_call(gate, session, &request, edited).ok();
+        let change = seed.and_then(|seed| preview.preview(&toolgate::Call::new(seed)));
+        if let Some(change) = change {
+            request.shown = Some(change.shown);
+            request.files = change.files;
+        }
+    }
+    gate.approvals().show_request(&request)
+}
+
+/// Returns the call of a request with these arguments, for a rehearsal.
+pub(crate) fn rehearse_call(
+    gate: &Gate,
+    session: &Session,
+    request: &ApprovalRequest,
+    arguments: &Arguments,
+) -> Result<CallSeed, CliError> {
+    let view = gate.view()?;
+    let call = ToolRequest {
+        provider_call_id: String::new(),
+        tool: request.tool.to_string(),
+        arguments: RawArguments::Json(arguments.as_json().clone()),
+    };
+    Ok(session.dispatcher().rehearse_call(&view, &call))
+}

@@ -1,0 +1,60 @@
+//! Files that act later, which no call changes without an approver's decision.
+
+use toolgate_core::{acting_file, acting_file_names};
+
+use crate::decide::policy::{
+    features::CallFeatures,
+    matching::{
+        paths::{PathLocation, ResolvedPath},
+        secret_files::may_end_with,
+        shell::CommandWords,
+    },
+};
+
+/// The list entry of the directory that belongs to git, wherever the workspace begins.
+const GIT_DIRECTORY: &str = ".git";
+
+/// Programs that only read the files they name, whatever their options are.
+const READING_PROGRAMS: &[&str] = &[
+    "cat", "cmp", "grep", "head", "ls", "stat", "tail", "test", "wc",
+];
+
+/// Returns the list entry of the file that acts later to which a place leads in any spelling.
+pub(crate) fn acting_entry(place: &ResolvedPath) -> Option<&'static str> {
+    place.find_in_spellings(entry_at)
+}
+
+fn entry_at(spot: &PathLocation) -> Option<&'static str> {
+    let PathLocation { absolute, inside } = spot;
+    let Some(inside) = inside else {
+        return acting_file(absolute);
+    };
+    let root = absolute[..absolute.len() - inside.len()].trim_end_matches('/');
+    // The directories above the root do not count: agents work in `.claude/worktrees/x`. The
+    // inside of a git directory is none of a project's files, so it counts everywhere.
+    if root.split('/').any(|part| part == GIT_DIRECTORY) {
+        return Some(GIT_DIRECTORY);
+    }
+    let from = root.rfind('/').map_or(0, |at| at + 1);
+    acting_file(&absolute[from..])
+}
+
+/// Checks whether a text that a shell or a tool expands could become the name of such a file.
+pub(crate) fn expands_to_acting_file(text: &str) -> bool {
+    let text = text.trim().to_lowercase();
+    let parts: Vec<&str> = text.split('/').collect();
+    let is_named = |name: &str| (1..=parts.len()).any(|end| may_end_with(&parts[..end], name));
+    text.len() <= 512 && { acting_file_names() }.any(|name| !name.contains('*') && is_named(name))
+}
+
+/// Checks whether the commands of a call are known, and only read the files that they name.
+pub(crate) fn only_reads(facts: &CallFeatures<'_>) -> bool {
+    let reads = |words: &&CommandWords| match words.as_slice() {
+        [program, ..] if READING_PROGRAMS.contains(&program.as_str()) => true,
+        [git, add, ..] => git == "git" && add == "add",
+        _ => false,
+    };
+    facts
+        .certain_runs()
+        .is_some_and(|runs| !runs.is_empty() && runs.iter().all(reads))
+}

@@ -1,0 +1,43 @@
+//! The targets, a file each. A new one is a file with a constant `TARGET`, and a line here.
+
+mod canonical_json;
+mod cassette;
+mod config;
+mod edits;
+mod events;
+mod hosts;
+mod ledger;
+mod messages;
+mod patch;
+mod paths;
+mod redactor;
+mod schemas;
+mod shell;
+mod shell_words;
+mod skills;
+mod sse;
+mod tokens;
+
+use crate::FuzzTarget;
+
+/// All targets.
+pub static TARGETS: &[FuzzTarget] = &[
+    shell::TARGET,
+    paths::TARGET,
+    hosts::TARGET,
+    patch::TARGET,
+    redactor::TARGET,
+    canonical_json::TARGET,
+    tokens::TARGET,
+    config::TARGET,
+    sse::TARGET,
+    events::TARGET,
+    ledger::TARGET,
+    skills::TARGET,
+    cassette::TARGET,
+    messages::TARGET,
+    schemas::TARGET,
+];
+
+#[cfg(test)]
+mod tests;
