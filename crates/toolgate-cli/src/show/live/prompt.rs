@@ -109,7 +109,7 @@ impl ApprovalPrompt {
     /// current now.
     pub(crate) fn sync_requests(&mut self, screen: &SessionScreen) -> Option<Arc<ApprovalRequest>> {
         let before = self.current().map(|request| request_key(request));
-        // Only what is loaded: an event has a redacted copy, and nobody decides on that.
+        // Only what is loaded: an event has a redacted copy, which is not decided on.
         let waiting = screen
             .pending_calls()
             .filter(|call| call.shown.is_some())
