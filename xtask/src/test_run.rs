@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -22,6 +22,9 @@ const EXAMPLES: [&str; 11] = [
     "record-and-replay",
     "budget-refusal",
 ];
+
+/// The example that is built by itself, because it brings features of its own into shared crates.
+const ARM_RIG: &str = "examples/arm-rig/Cargo.toml";
 
 const WORKSPACE: [&str; 3] = ["--workspace", "--all-features", "--locked"];
 
@@ -58,6 +61,7 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
         cargo(&[&["fmt", "--all", "--check"]]),
         "`cargo fmt --all` fixes it",
     )?;
+    stages.time("lock files", || check_lock_files(&cargo))?;
     stages.time("house rules", || house::check(&root()))?;
     stages.time("oldest Rust", || oldest_rust::check(&root()))?;
     let clippy = cargo(&[
@@ -83,6 +87,24 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
         "the lines above name the target and the file with the input",
     )?;
     run_example_outside_the_workspace(stages, &cargo)
+}
+
+/// Checks that every lock file fits its manifests. The builds outside the workspace come last, and a dependency
+/// that is missing in their lock file would only show then.
+fn check_lock_files(cargo: &dyn Fn(&[&[&str]]) -> Command) -> Result<(), String> {
+    ["Cargo.toml", ARM_RIG]
+        .into_iter()
+        .try_for_each(|manifest| {
+            let mut metadata = cargo(&[
+                &["metadata", "--locked", "--format-version", "1"],
+                &["--manifest-path", manifest],
+            ]);
+            run_command(
+                manifest,
+                metadata.stdout(Stdio::null()),
+                "`cargo metadata` in its directory writes the lock file anew",
+            )
+        })
 }
 
 /// Checks that the build fits on the disk, because a full disk half-way looks like a broken build.
@@ -172,12 +194,11 @@ fn run_examples(stages: &mut Stages, cargo: &dyn Fn(&[&[&str]]) -> Command) -> R
     })
 }
 
-/// Checks the example that is built by itself, because it brings features of its own into shared crates.
 fn run_example_outside_the_workspace(
     stages: &mut Stages,
     cargo: &dyn Fn(&[&[&str]]) -> Command,
 ) -> Result<(), String> {
-    let manifest = ["--manifest-path", "examples/arm-rig/Cargo.toml"];
+    let manifest = ["--manifest-path", ARM_RIG];
     stages.run(
         "format of arm-rig",
         cargo(&[&["fmt", "--check"], &manifest]),
