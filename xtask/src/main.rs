@@ -38,7 +38,7 @@ const TASKS: [(&str, &str); 9] = [
     ),
     (
         "picture",
-        "draw docs/demo.svg: the demo in a real terminal, as it was on the screen",
+        "draw docs/demo.svg: the demo with a lost process, in a real terminal, as it moved on the screen",
     ),
     (
         "postgres",
