@@ -3,12 +3,14 @@
 //! `cargo xtask house` prints the numbers; none of them can fail. `cargo xtask test` checks the rules, which name
 //! only what is never right.
 
+mod links;
 mod measure;
 mod rules;
 mod source;
 
 use std::path::Path;
 
+use links::MarkdownPage;
 use source::Source;
 
 /// Prints the numbers, each beside the one to aim for.
@@ -30,6 +32,11 @@ pub(crate) fn check(root: &Path) -> Result<(), String> {
     broken.extend(rules::full_folders(&sources));
     broken.extend(rules::shared_public_types(&sources));
     broken.extend(rules::words_of_the_command_line(root, &sources)?);
+    let pages = MarkdownPage::load_all(root)?;
+    broken.extend(links::broken_links(&pages, &|path| {
+        root.join(path).exists()
+    }));
+    broken.extend(links::hidden_lines(&pages));
     if broken.is_empty() {
         return Ok(());
     }
