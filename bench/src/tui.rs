@@ -133,6 +133,7 @@ impl SessionEvents {
                 SessionEvent::UserMessage {
                     message: number,
                     text: said(number),
+                    text_bytes: None,
                     steering: false,
                 },
             ),
@@ -179,6 +180,7 @@ impl SessionEvents {
                     executor,
                     external: false,
                     arguments_digest,
+                    arguments: None,
                 };
                 self.tool(at, started)
             }
@@ -202,6 +204,7 @@ impl SessionEvents {
                         result_digest,
                         result_bytes: 40,
                         model_bytes: 40,
+                        model_text: None,
                         attempts,
                         cached,
                         duration_ms,
@@ -218,6 +221,7 @@ impl SessionEvents {
                     SessionEvent::InferenceFinished {
                         message: number,
                         text,
+                        text_bytes: None,
                         calls: 0,
                         finish,
                         usage,

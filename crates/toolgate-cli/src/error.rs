@@ -44,6 +44,7 @@ impl CliError {
     pub fn from_error(error: &(dyn Error + 'static)) -> Self {
         Self {
             hint: crate::hints::find_hint(error),
+            exit: exit_of(error),
             ..Self::new(error_chain(error))
         }
     }
@@ -83,6 +84,47 @@ impl CliError {
     }
 }
 
+/// Returns the exit code of an error: the store has its own, so that a script can try again.
+fn exit_of(error: &(dyn Error + 'static)) -> Exit {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        // Writes of one group share their error.
+        let shared = error
+            .downcast_ref::<Arc<StoreError>>()
+            .map(|error| &**error);
+        match error.downcast_ref::<StoreError>().or(shared) {
+            Some(StoreError::Fenced { .. } | StoreError::LeaseHeld { .. }) => {
+                return Exit::SessionTaken;
+            }
+            Some(StoreError::Damaged { .. } | StoreError::Unavailable { .. }) => {
+                return Exit::StoreFailed;
+            }
+            _ => {}
+        }
+        if let Some(DispatchError::Held { .. } | DispatchError::Fenced { .. }) =
+            error.downcast_ref()
+        {
+            return Exit::SessionTaken;
+        }
+        if let Some(
+            DatabaseError::Locked { .. }
+            | DatabaseError::Full { .. }
+            | DatabaseError::ReadOnly { .. }
+            | DatabaseError::Damaged { .. }
+            | DatabaseError::Unreachable { .. }
+            | DatabaseError::Lost { .. }
+            | DatabaseError::Closed { .. }
+            | DatabaseError::Gone { .. }
+            | DatabaseError::Failed { .. },
+        ) = error.downcast_ref::<DatabaseError>()
+        {
+            return Exit::StoreFailed;
+        }
+        next = error.source();
+    }
+    Exit::Failed
+}
+
 const BROKEN_PIPE: &str = "the output pipe was closed";
 
 impl fmt::Display for CliError {
@@ -113,7 +155,7 @@ impl From<toolgate::Error> for CliError {
         let exit = if error.is_invalid_configuration() {
             Exit::Usage
         } else {
-            Exit::Failed
+            exit_of(&error)
         };
         // The message has the whole chain of causes.
         Self {

@@ -19,19 +19,29 @@ pub enum Exit {
     BudgetReached,
     /// Policy blocked the call, or a person denied it.
     NotAllowed,
-    /// The run stopped early: iteration limit reached, or loop detected.
+    /// The run stopped early: iteration limit or deadline reached, or loop detected.
     Incomplete,
     /// The verification of receipts failed.
     VerificationFailed,
     /// Receipts are intact, and no signature confirms any of them.
     Unsigned,
+    /// The store failed.
+    StoreFailed,
+    /// Another process drives the session.
+    SessionTaken,
+    /// The terminal was closed.
+    HungUp,
     /// The user pressed Ctrl-C.
     Interrupted,
+    /// The reader of the output closed it before the run was complete.
+    OutputClosed,
+    /// The system asked the program to end.
+    Terminated,
 }
 
 impl Exit {
     /// All variants, for documentation.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::Done,
         Self::Failed,
         Self::Usage,
@@ -41,7 +51,12 @@ impl Exit {
         Self::Incomplete,
         Self::VerificationFailed,
         Self::Unsigned,
+        Self::StoreFailed,
+        Self::SessionTaken,
+        Self::HungUp,
         Self::Interrupted,
+        Self::OutputClosed,
+        Self::Terminated,
     ];
 
     /// Returns the exit code.
@@ -56,8 +71,13 @@ impl Exit {
             Self::Incomplete => 6,
             Self::VerificationFailed => 7,
             Self::Unsigned => 8,
-            // As a shell reports a program that Ctrl-C has ended: 128 plus the signal.
+            Self::StoreFailed => 10,
+            Self::SessionTaken => 11,
+            // As a shell reports a program that a signal has ended: 128 plus the signal.
+            Self::HungUp => 129,
             Self::Interrupted => 130,
+            Self::OutputClosed => 141,
+            Self::Terminated => 143,
         }
     }
 
@@ -72,12 +92,29 @@ impl Exit {
             }
             Self::BudgetReached => "a budget limit was reached",
             Self::NotAllowed => "the call was blocked by policy or denied by a person",
-            Self::Incomplete => "stopped early: iteration limit reached, or loop detected",
+            Self::Incomplete => {
+                "stopped early: iteration limit or deadline reached, or loop detected"
+            }
             Self::VerificationFailed => {
                 "the verification of receipts failed, or a restored backup is not accepted yet"
             }
             Self::Unsigned => "the receipts are consistent, but no signature confirms them",
-            Self::Interrupted => "interrupted; the session is saved, and `--resume` continues it",
+            Self::StoreFailed => {
+                "the store failed: full, locked, deleted, read-only or out of reach; what was stored before can be resumed"
+            }
+            Self::SessionTaken => "another process drives the session",
+            Self::HungUp => {
+                "the terminal was closed (SIGHUP); the session is saved, and `--resume` continues it"
+            }
+            Self::Interrupted => {
+                "interrupted (SIGINT, Ctrl-C); the session is saved, and `--resume` continues it"
+            }
+            Self::OutputClosed => {
+                "the reader of the output closed the pipe, and the run was stopped; the session is saved, and `--resume` continues it"
+            }
+            Self::Terminated => {
+                "terminated (SIGTERM); the session is saved, and `--resume` continues it"
+            }
         }
     }
 }
@@ -87,7 +124,7 @@ impl From<RunEnd> for Exit {
         match end {
             RunEnd::Completed => Self::Done,
             RunEnd::Suspended => Self::Suspended,
-            RunEnd::MaxIterations | RunEnd::LoopGuard => Self::Incomplete,
+            RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::Deadline => Self::Incomplete,
             RunEnd::BudgetExceeded => Self::BudgetReached,
             RunEnd::Cancelled => Self::Interrupted,
             RunEnd::Failed => Self::Failed,
@@ -132,7 +169,10 @@ mod tests {
     fn every_variant_has_its_own_code() {
         let mut codes: Vec<u8> = Exit::ALL.iter().map(|exit| exit.code()).collect();
         codes.dedup();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 130]);
+        assert_eq!(
+            codes,
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 129, 130, 141, 143]
+        );
     }
 
     #[test]

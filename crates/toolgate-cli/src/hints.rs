@@ -1,8 +1,14 @@
 //! Hints about the next step, for the errors that newcomers meet.
 
-use std::{error::Error, io};
+use std::{error::Error, io, sync::Arc};
 
-use toolgate::{Status, model::SetupError, store::DatabaseError};
+use toolgate::{
+    Status,
+    approval::ChangedRequest,
+    model::{ModelError, SetupError},
+    session::{DeliverError, DispatchError},
+    store::{DatabaseError, StoreError},
+};
 
 /// Returns a hint for `error` or the nearest of its causes that has one.
 pub(crate) fn find_hint(error: &(dyn Error + 'static)) -> Option<String> {
@@ -20,8 +26,28 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref::<SetupError>() {
         return model_hint(error);
     }
+    if let Some(error) = error.downcast_ref::<ModelError>() {
+        return reply_hint(error);
+    }
     if let Some(error) = error.downcast_ref::<DatabaseError>() {
         return Some(database_hint(error));
+    }
+    if let Some(DispatchError::Fenced { .. }) = error.downcast_ref() {
+        return Some(TAKEN_OVER_HINT.to_owned());
+    }
+    if let Some(DispatchError::Held { .. }) = error.downcast_ref() {
+        return Some(
+            "wait until it is done, or resume the session here with --take-over".to_owned(),
+        );
+    }
+    let shared = error
+        .downcast_ref::<Arc<StoreError>>()
+        .map(|error| &**error);
+    if let Some(hint) = error.downcast_ref().or(shared).and_then(store_hint) {
+        return Some(hint.to_owned());
+    }
+    if let Some(DeliverError::Changed(problem)) = error.downcast_ref::<DeliverError>() {
+        return request_hint(problem);
     }
     let error = error.downcast_ref::<io::Error>()?;
     match error.kind() {
@@ -33,6 +59,31 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The hint for a process whose session was taken over.
+const TAKEN_OVER_HINT: &str =
+    "this process wrote nothing more; `toolgate sessions show` shows what the other one does";
+
+fn store_hint(error: &StoreError) -> Option<&'static str> {
+    match error {
+        StoreError::Fenced { .. } => Some(TAKEN_OVER_HINT),
+        StoreError::Damaged { .. } => Some(
+            "other sessions can be used; `toolgate doctor --deep` reports what is damaged, and a backup has it as it was",
+        ),
+        StoreError::LeaseHeld { .. } => {
+            Some("wait until that process has ended its run, or stop it; then resume the session")
+        }
+        _ => None,
+    }
+}
+
+/// Returns the hint about a request that is neither shown nor decided.
+fn request_hint(problem: &ChangedRequest) -> Option<String> {
+    matches!(problem, ChangedRequest::Unsealed | ChangedRequest::KeyGone).then(|| {
+        "`toolgate run --resume SESSION` requests approval again, with a request that can be checked"
+            .to_owned()
+    })
 }
 
 /// Returns the hint of the store, reworded where the command line has an option for it.
@@ -62,6 +113,15 @@ fn model_hint(error: &SetupError) -> Option<String> {
         ),
         _ => None,
     }
+}
+
+/// Returns a hint for a model that did not reply: a server of this machine that is not running.
+fn reply_hint(error: &ModelError) -> Option<String> {
+    error.retry_within?;
+    Some(match &*error.model.provider {
+        "ollama" => "is Ollama running? `ollama serve` starts it".to_owned(),
+        provider => format!("is the server of {provider} on this machine running?"),
+    })
 }
 
 /// Returns a hint for a call that settled with `status`.

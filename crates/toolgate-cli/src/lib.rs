@@ -36,6 +36,8 @@ use args::CliCommand;
 
 /// Runs the command that `arguments` name and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Before anything else: a request to stop counts from here on.
+    let handlers = env::signals::install_handlers();
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
@@ -50,7 +52,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     };
     // Apart from the context, so that its own errors are printed in the chosen format, too.
     let out = CommandOutput::new(cli.global.json, cli.global.quiet, cli.global.color);
-    match CommandContext::new(&cli.global).and_then(|cx| dispatch_command(cli.command, &cx)) {
+    let cx = handlers.and_then(|()| CommandContext::new(&cli.global));
+    match cx.and_then(|cx| dispatch_command(cli.command, &cx)) {
         Ok(exit) => exit.into(),
         Err(error) => {
             // `toolgate … | head` closes the pipe early; a message about that would only be noise.

@@ -78,6 +78,10 @@ pub use call::notes::{
     SupersededNote, UnsettledReason,
 };
 pub use call::outcome::{CallError, ErrorCategory, Outcome, SettledOutcome, Suspension};
+pub use call::reports::{
+    FileChange, FileChangeKind, LongRunningLabel, ToastAction, ToastLevel, ToastNotice,
+    strip_dot_slash,
+};
 pub use call::requirement::ApprovalRequirement;
 pub use call::status::{ErrorStatus, Failure, Refusal, Status, UnknownStatus};
 pub use call::stop::{StopActions, StopConfirmation, StopHandle};
@@ -100,7 +104,7 @@ pub use model::message::{
 pub use model::source::ModelSource;
 pub use model::{
     Delta, Effort, FinishReason, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
-    ModelRequest, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
+    ModelRequest, ModelRetry, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
 pub use stack::adapters::{
     BeforeExecution, FromFn, after, around, before, from_fn, map_call, map_outcome, observe,
@@ -109,7 +113,7 @@ pub use stack::adapters::{
 pub use stack::executor::{
     Executor, ExecutorTag, HostExecutor, ReconciledAttempt, UnknownExecutor,
 };
-pub use stack::hooks::{HookAction, Hooks};
+pub use stack::hooks::{HookAction, HookEntry, HookId, HookMoment, Hooks};
 pub use stack::layer::{AdjustedLayer, AnyLayer, Band, Layer, LayerCapabilities, LayerExt, Next};
 pub use stack::matcher::{Matcher, MatcherError};
 pub use stack::panic::{run_contained, run_contained_sync};
@@ -120,7 +124,7 @@ pub use stack::{Stack, StackBuilder, StackError, StackRank, StackWarning};
 pub use store::accounts::AccountStore;
 pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
-pub use store::events::{EventStore, Lease, LeaseRequest, LogPosition, WriteBatch};
+pub use store::events::{EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
@@ -133,7 +137,7 @@ pub use store::rows::{
     SessionFilter, SessionRow, SessionUpdate, TurnFilter, TurnRow,
 };
 pub use store::run_record::{OnCap, RunRecord};
-pub use store::{Store, StoreError};
+pub use store::{Store, StoreError, UnavailableReason};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };

@@ -40,7 +40,7 @@ pub use bound::timeout::{Timeout, TimeoutOptions};
 pub use config::catalog::{BadOption, Catalog, CatalogEntry, Configurable};
 pub use config::error::{BuildError, ConfigError};
 pub use config::lists::OneOrMany;
-pub use config::resources::{KnownSecrets, PathBase, Resources, SharedRedactor};
+pub use config::resources::{KnownSecrets, PathBase, Resources, SharedRedactor, redact_fn};
 pub use config::section::ProgramSection;
 pub use config::{Config, StackSection, default_stack};
 pub use decide::approval::Approval;
@@ -50,7 +50,7 @@ pub use decide::approval::preview::{CallPreview, FilePreview, Preview, SharedPre
 pub use decide::approval::rule::{
     ArgumentPattern, InvalidRule, RuleEffect, RuleScope, StandingRule,
 };
-pub use decide::approval::rule_book::{RuleBook, RuleError, StoredRule};
+pub use decide::approval::rule_book::{RuleBook, RuleError, StoredRule, UnreadableRule};
 pub use decide::approval::rule_draft::{RuleCoverage, RuleDraft, UndraftableRule};
 pub use decide::approval::rule_preview::MatchedCall;
 pub use decide::approval::rule_signer::RuleSigner;
@@ -96,23 +96,26 @@ pub use record::telemetry::span::{
     AttributeValue, SpanAttributes, SpanEvent, SpanId, SpanLink, ToolSpan, TraceId,
 };
 pub use record::ui::file_changes::{FileChanges, FileChangesOptions};
-pub use record::ui::file_watcher::{
-    FileChange, FileChangeKind, FileWatcher, InvalidPattern, SubscriptionId,
-};
+pub use record::ui::file_watcher::{FileWatcher, InvalidPattern, SubscriptionId};
 pub use record::ui::progress::{ProgressLayer, ProgressOptions};
 pub use record::ui::progress_manager::{ProgressItem, ProgressManager};
-pub use record::ui::toast_manager::{Toast, ToastAction, ToastId, ToastLevel, ToastManager};
+pub use record::ui::toast_manager::{Toast, ToastId, ToastManager};
+// They are part of events; screens use them together with the managers.
 pub use record::ui::toasts::{ToastLevelOption, Toasts, ToastsOptions};
 pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions, CircuitScope};
-pub use repeat::idempotency::{Idempotency, IdempotencyKeyBy, IdempotencyOptions};
+pub use repeat::idempotency::{AllArguments, Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use repeat::retry::{Retry, RetryOptions};
 pub use shape::handoff::policy_override::PolicyOverride;
 pub use shape::handoff::record::HandoffRecord;
 pub use shape::handoff::{Handoff, HandoffOptions, HandoffSink};
+pub use shape::hooks::command::{CommandHook, CommandHooks, HookCommandLine, HookFailure};
 pub use shape::hooks::{ConfiguredHooks, HooksOptions};
 pub use shape::output_cap::read_tool::ReadOutput;
 pub use shape::output_cap::{OutputCap, OutputCapOptions};
 pub use shape::redact::scanner::{SecretScanner, SecretScannerOptions};
-pub use shape::redact::{Redact, RedactDirection, RedactOptions};
+pub use shape::redact::{Redact, RedactOptions};
 pub use shape::require_reason::{OnMissing, RequireReason, RequireReasonOptions};
+pub use toolgate_core::{
+    FileChange, FileChangeKind, ToastAction, ToastLevel, ToastNotice, strip_dot_slash,
+};
 pub use toolgate_core::{HumanDuration, InvalidDuration};

@@ -9,6 +9,8 @@ use toolgate_core::{
     Timestamp, WriteBatch,
 };
 
+use crate::checksum::RowChecksum;
+
 /// The size in bytes of one piece of a blob.
 pub(crate) const BLOB_PIECE_BYTES: u64 = 256 * 1024;
 
@@ -35,6 +37,7 @@ pub(crate) struct EncodedEvent {
     pub(crate) sequence: u64,
     pub(crate) at: Timestamp,
     pub(crate) body: String,
+    pub(crate) checksum: RowChecksum,
     pub(crate) change: Option<RowChange>,
 }
 
@@ -43,17 +46,18 @@ pub(crate) struct EncodedRecord {
     pub(crate) key: RecordKey,
     pub(crate) name: String,
     pub(crate) body: String,
+    pub(crate) checksum: RowChecksum,
 }
 
 impl EncodedBatch {
-    pub(crate) fn new(batch: WriteBatch) -> Result<Self, StoreError> {
+    pub(crate) fn new(of: SessionId, batch: WriteBatch) -> Result<Self, StoreError> {
         let session = SessionUpdate::from_events(batch.events.iter())
             .map(EncodedSessionUpdate::new)
             .transpose()?;
         let events = batch
             .events
             .into_iter()
-            .map(EncodedEvent::new)
+            .map(|event| EncodedEvent::new(of, event))
             .collect::<Result<_, _>>()?;
         let records = encode_records(batch.records)?;
         Ok(Self {
@@ -82,12 +86,15 @@ impl EncodedSessionUpdate {
 }
 
 impl EncodedEvent {
-    fn new(event: Arc<Event>) -> Result<Self, StoreError> {
+    fn new(session: SessionId, event: Arc<Event>) -> Result<Self, StoreError> {
         let change = RowChange::from_event(&event);
+        let sequence = event.sequence();
+        let body = encode_json(&*event)?;
         Ok(Self {
-            sequence: event.sequence(),
+            sequence,
             at: event.at(),
-            body: encode_json(&*event)?,
+            checksum: RowChecksum::of_event(session, sequence, &body),
+            body,
             change,
         })
     }
@@ -95,9 +102,12 @@ impl EncodedEvent {
 
 impl EncodedRecord {
     pub(crate) fn new(key: RecordKey, record: &StoreRecord) -> Result<Self, StoreError> {
+        let name = key.to_string();
+        let body = encode_json(record)?;
         Ok(Self {
-            name: key.to_string(),
-            body: encode_json(record)?,
+            checksum: RowChecksum::of_record(&name, &body),
+            name,
+            body,
             key,
         })
     }
@@ -126,6 +136,29 @@ pub(crate) fn decode_json<T: DeserializeOwned>(
         what: what(),
         source: Box::new(error),
     })
+}
+
+/// Parses the body of a record, after a check of its checksum.
+pub(crate) fn decode_record(
+    name: &str,
+    body: &str,
+    checksum: Option<i64>,
+) -> Result<StoreRecord, StoreError> {
+    let what = || format!("the record {name}");
+    RowChecksum::of_record(name, body).check(checksum, what)?;
+    decode_json(body, what)
+}
+
+/// Parses the body of an event, after a check of its checksum.
+pub(crate) fn decode_event(
+    session: SessionId,
+    sequence: u64,
+    body: &str,
+    checksum: Option<i64>,
+) -> Result<Event, StoreError> {
+    let what = || format!("event {sequence} of session {session}");
+    RowChecksum::of_event(session, sequence, body).check(checksum, what)?;
+    decode_json(body, what)
 }
 
 /// Returns the key range of a session's messages: the smallest key, and the end of those before

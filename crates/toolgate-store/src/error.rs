@@ -2,7 +2,7 @@
 
 use std::{error::Error, path::PathBuf, sync::Arc};
 
-use toolgate_core::StoreError;
+use toolgate_core::{StoreError, UnavailableReason};
 
 /// The cause of a [`DatabaseError`], shared by all callers whose write was in the failed group.
 pub type DatabaseCause = Arc<dyn Error + Send + Sync>;
@@ -125,6 +125,12 @@ pub enum DatabaseError {
         #[source]
         source: DatabaseCause,
     },
+    /// The file was deleted or replaced while it was in use.
+    #[error("{database} was deleted or replaced while it was in use")]
+    Gone {
+        /// The path of the file.
+        database: String,
+    },
     /// A copy would overwrite a file.
     #[error("{} exists already", path.display())]
     Exists {
@@ -192,6 +198,9 @@ impl DatabaseError {
             Self::Lost { .. } => {
                 "open the session again; it continues with what is in the database"
             }
+            Self::Gone { .. } => {
+                "put the file back if you can; what was written after it was moved or deleted is lost"
+            }
             Self::Exists { .. } => "choose another path; a copy never overwrites a file",
             Self::BadCopy { .. } => "run a check of the original",
             Self::CopyUnsupported { .. } => "use pg_dump",
@@ -200,8 +209,28 @@ impl DatabaseError {
     }
 }
 
+impl DatabaseError {
+    /// Returns the reason why the database cannot be used, if it is one that waiting or an operator
+    /// can remove.
+    pub fn unavailable_reason(&self) -> Option<UnavailableReason> {
+        match self {
+            Self::Unreachable { .. } | Self::Lost { .. } => Some(UnavailableReason::Away),
+            Self::Locked { .. } => Some(UnavailableReason::Locked),
+            Self::Full { .. } => Some(UnavailableReason::Full),
+            Self::Gone { .. } => Some(UnavailableReason::Gone),
+            _ => None,
+        }
+    }
+}
+
 impl From<DatabaseError> for StoreError {
     fn from(error: DatabaseError) -> Self {
+        if let Some(reason) = error.unavailable_reason() {
+            return Self::Unavailable {
+                reason,
+                source: Box::new(error),
+            };
+        }
         match error {
             DatabaseError::Damaged { ref database, .. } => Self::Damaged {
                 what: database.clone(),

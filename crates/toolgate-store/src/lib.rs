@@ -29,11 +29,16 @@
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod check;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod checksum;
+mod commit_hold;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod encoded;
 mod error;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod migrations;
 mod open;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -43,10 +48,11 @@ mod write_answer;
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 pub use check::IntegrityProblem;
+pub use commit_hold::{CommitHold, hold_commits};
 pub use error::{DatabaseCause, DatabaseError};
-pub use open::open_store;
+pub use open::{open_store, open_store_with_patience};
 #[cfg(feature = "postgres")]
-pub use postgres::PostgresStore;
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteInspection, SqliteOptions, SqliteStore};
 pub use toolgate_core::MemoryStore;

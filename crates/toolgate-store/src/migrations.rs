@@ -47,6 +47,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "last_run",
         sql: include_str!("../migrations/sqlite/0005_last_run.sql"),
     },
+    Migration {
+        version: 6,
+        name: "checked",
+        sql: include_str!("../migrations/sqlite/0006_checked.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -76,6 +81,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 5,
         name: "last_run",
         sql: include_str!("../migrations/postgres/0005_last_run.sql"),
+    },
+    Migration {
+        version: 6,
+        name: "checked",
+        sql: include_str!("../migrations/postgres/0006_checked.sql"),
     },
 ];
 

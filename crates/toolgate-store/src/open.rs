@@ -1,8 +1,14 @@
 //! Opens the store that an address names.
 
+use std::time::Duration;
+
 use toolgate_core::{MemoryStore, StoreHandle};
 
 use crate::DatabaseError;
+
+/// The time for which a store waits by default: for a server that is away, and for a lock that
+/// another process holds.
+pub(crate) const DEFAULT_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Opens a store by its address: `sqlite:PATH`, a plain path, `postgres://…`, or `memory:`.
 ///
@@ -21,6 +27,23 @@ use crate::DatabaseError;
 /// Fails with [`DatabaseError::UnknownScheme`] if the scheme is not known, and with the error of the
 /// backend otherwise.
 pub async fn open_store(address: &str) -> Result<StoreHandle, DatabaseError> {
+    open_store_with_patience(address, DEFAULT_PATIENCE).await
+}
+
+/// Opens a store like [`open_store`]. Requests wait for at most `patience` while the database is away
+/// or locked; a store in memory never waits.
+///
+/// # Errors
+///
+/// Fails like [`open_store`].
+#[cfg_attr(
+    not(any(feature = "sqlite", feature = "postgres")),
+    expect(unused_variables, reason = "a store in memory never waits")
+)]
+pub async fn open_store_with_patience(
+    address: &str,
+    patience: Duration,
+) -> Result<StoreHandle, DatabaseError> {
     let scheme = address
         .split_once(':')
         .map(|(scheme, _)| scheme)
@@ -28,23 +51,36 @@ pub async fn open_store(address: &str) -> Result<StoreHandle, DatabaseError> {
     match scheme {
         Some("memory") => Ok(StoreHandle::new(MemoryStore::new())),
         #[cfg(feature = "postgres")]
-        Some("postgres" | "postgresql") => Ok(StoreHandle::new(
-            crate::PostgresStore::connect(address).await?,
-        )),
+        Some("postgres" | "postgresql") => {
+            let options = crate::PostgresOptions { patience };
+            let store = crate::PostgresStore::connect_with(address, options).await?;
+            Ok(StoreHandle::new(store))
+        }
         #[cfg(feature = "sqlite")]
         Some("sqlite") => {
             let path = address
                 .strip_prefix("sqlite:")
                 .expect("the scheme was read from the address");
             let path = path.strip_prefix("//").unwrap_or(path);
-            Ok(StoreHandle::new(crate::SqliteStore::open(path)?))
+            open_sqlite(path, patience)
         }
         #[cfg(feature = "sqlite")]
-        None => Ok(StoreHandle::new(crate::SqliteStore::open(address)?)),
+        None => open_sqlite(address, patience),
         other => Err(DatabaseError::UnknownScheme {
             scheme: other.unwrap_or_default().to_owned(),
         }),
     }
+}
+
+#[cfg(feature = "sqlite")]
+fn open_sqlite(path: &str, patience: Duration) -> Result<StoreHandle, DatabaseError> {
+    let options = crate::SqliteOptions {
+        busy_timeout: patience,
+        ..crate::SqliteOptions::default()
+    };
+    Ok(StoreHandle::new(crate::SqliteStore::open_with(
+        path, options,
+    )?))
 }
 
 /// Checks whether the part before the colon can be a scheme. A single letter is a drive, not a

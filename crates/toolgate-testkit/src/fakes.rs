@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, ApprovalRequest, ApproverIdentity, Arguments, Band, Call, CallEnv, CallId, CallSeed,
-    Executor, IdentitySource, KeyKind, Keyring, Layer, MemoryStore, Next, NoProbe, Outcome,
-    Registry, ResumeState, SecretKey, SessionId, Stack, StoreHandle, ToolRequest, TurnId, TurnInfo,
-    Verdict, View,
+    Executor, FileChange, IdentitySource, KeyKind, Keyring, Layer, LogLevel, MemoryStore, Next,
+    NoProbe, Outcome, Probe, Progress, Registry, ResumeState, SecretKey, SessionId, Stack,
+    StartPermit, StoreHandle, ToastNotice, ToolRequest, TurnId, TurnInfo, Verdict, View,
 };
 use uuid::Uuid;
 
@@ -88,6 +88,52 @@ pub fn env_at(clock: &TestClock) -> CallEnv {
         StoreHandle::new(MemoryStore::new()),
         Arc::new(NoProbe),
     )
+}
+
+/// A probe that keeps what layers report for people.
+#[derive(Debug, Default)]
+pub struct ReportProbe {
+    toasts: Mutex<Vec<ToastNotice>>,
+    files: Mutex<Vec<FileChange>>,
+}
+
+impl ReportProbe {
+    /// Creates a probe that has seen nothing.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    /// Returns the call with this probe.
+    pub fn attach(self: &Arc<Self>, seed: CallSeed) -> CallSeed {
+        CallSeed {
+            env: seed.env.with_probe(self.clone()),
+            ..seed
+        }
+    }
+
+    /// Returns the messages so far, oldest first.
+    pub fn toasts(&self) -> Vec<ToastNotice> {
+        self.toasts.lock().expect("not poisoned").clone()
+    }
+
+    /// Returns the changed files so far, oldest first.
+    pub fn files(&self) -> Vec<FileChange> {
+        self.files.lock().expect("not poisoned").clone()
+    }
+}
+
+impl Probe for ReportProbe {
+    fn before_start(&self, _: &Call, _: bool) -> StartPermit {
+        StartPermit::Now(Ok(()))
+    }
+    fn report_progress(&self, _: &Call, _: Progress) {}
+    fn write_log(&self, _: &Call, _: LogLevel, _: &str) {}
+    fn report_files(&self, _: &Call, changes: Vec<FileChange>, _: u64) {
+        self.files.lock().expect("not poisoned").extend(changes);
+    }
+    fn show_toast(&self, _: &Call, toast: ToastNotice) {
+        self.toasts.lock().expect("not poisoned").push(toast);
+    }
 }
 
 /// A layer that asks for approval before every call.

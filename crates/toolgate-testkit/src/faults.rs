@@ -16,9 +16,10 @@ use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
     CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem,
-    MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter, SessionId,
-    SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
+    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
+    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
+    SessionId, SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow,
+    WriteBatch,
 };
 
 /// A method of a store.
@@ -214,7 +215,7 @@ impl<S: Store> EventStore for FaultyStore<S> {
         events = Events(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
         revision = Revision(session: SessionId) -> u64;
         acquire_lease = AcquireLease(request: LeaseRequest) -> Lease;
-        renew_lease = RenewLease(lease: &Lease, until: Timestamp) -> ();
+        renew_lease = RenewLease(lease: &Lease, term: LeaseTerm) -> ();
         release_lease = ReleaseLease(lease: &Lease) -> ();
     }
 }

@@ -32,8 +32,8 @@ mod twice;
 
 pub use clock::{CountingIds, TestClock};
 pub use fakes::{
-    AskFirst, EchoExecutor, FakeExecutor, authenticated, call, call_with, echo, echo_under, env_at,
-    keyring_with, plain_view, seed, seed_for,
+    AskFirst, EchoExecutor, FakeExecutor, ReportProbe, authenticated, call, call_with, echo,
+    echo_under, env_at, keyring_with, plain_view, seed, seed_for,
 };
 pub use faults::{FaultyStore, StoreCall, StoreFault, kill_this_process};
 pub use lifecycle::{LifecycleChecker, LifecycleSummary, LifecycleViolation};

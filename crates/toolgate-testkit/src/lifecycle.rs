@@ -200,7 +200,11 @@ impl InvocationLife {
     fn apply_event(&mut self, event: &ToolEvent) -> Result<(), String> {
         let started = self.attempts > 0;
         match event {
-            ToolEvent::ToolApprovalRequested(_) if self.asked => {
+            // A request that cannot be decided is replaced by one of the next generation.
+            ToolEvent::ToolApprovalRequested(request)
+                if self.asked
+                    && self.asked_generation.map(|asked| asked + 1) != Some(request.generation) =>
+            {
                 return Err("asked for approval while a request is pending".into());
             }
             ToolEvent::ToolApprovalRequested(request)
@@ -285,6 +289,7 @@ mod tests {
             executor: None,
             external: false,
             arguments_digest: digest,
+            arguments: None,
         }
     }
 

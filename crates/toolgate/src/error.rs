@@ -61,7 +61,11 @@ impl Error {
 
     /// Puts what was being done in front of the causes.
     pub(crate) fn while_doing(mut self, problem: impl Into<String>) -> Self {
-        self.0.problem = Some(problem.into());
+        let problem = problem.into();
+        self.0.problem = Some(match self.0.problem.take() {
+            Some(inner) => format!("{problem}: {inner}"),
+            None => problem,
+        });
         self
     }
 

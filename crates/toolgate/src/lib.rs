@@ -115,15 +115,15 @@ pub mod stack {
     pub use toolgate_core::{
         Access, AccessJudge, AccessVerdict, AdjustedLayer, AnyLayer, Band, BeforeExecution, Call,
         CallData, CallEnv, CallError, CallSeed, ChangeSubject, ConsentNote, ErrorCategory,
-        ErrorStatus, Executor, ExecutorTag, Failure, FromFn, HookAction, Hooks, HostExecutor,
-        InvalidNote, Layer, LayerCapabilities, LayerExt, LayerNote, LayerStatus, LogLevel, Matcher,
-        MatcherError, Next, NoProbe, NoteFields, NoteKey, Notes, Outcome, Probe, Progress,
-        ProgressKind, Provenance, RawArguments, ReconciledAttempt, RedactionError, Redactor,
-        Refusal, ResumeState, SettledOutcome, Stack, StackBuilder, StackError, StackRank,
-        StackWarning, StartPermit, Status, StopActions, StopConfirmation, StopHandle, StopReason,
-        SupersededNote, Suspension, ToolRequest, Trail, TurnInfo, UnknownExecutor, UnknownStatus,
-        UnsettledReason, after, around, before, from_fn, map_call, map_outcome, note_keys, observe,
-        on_error, run_contained, run_contained_sync,
+        ErrorStatus, Executor, ExecutorTag, Failure, FromFn, HookAction, HookEntry, HookId,
+        HookMoment, Hooks, HostExecutor, InvalidNote, Layer, LayerCapabilities, LayerExt,
+        LayerNote, LayerStatus, LogLevel, Matcher, MatcherError, Next, NoProbe, NoteFields,
+        NoteKey, Notes, Outcome, Probe, Progress, ProgressKind, Provenance, RawArguments,
+        ReconciledAttempt, RedactionError, Redactor, Refusal, ResumeState, SettledOutcome, Stack,
+        StackBuilder, StackError, StackRank, StackWarning, StartPermit, Status, StopActions,
+        StopConfirmation, StopHandle, StopReason, SupersededNote, Suspension, ToolRequest, Trail,
+        TurnInfo, UnknownExecutor, UnknownStatus, UnsettledReason, after, around, before, from_fn,
+        map_call, map_outcome, note_keys, observe, on_error, run_contained, run_contained_sync,
     };
     #[cfg(feature = "tower")]
     pub use toolgate_core::{NextService, TowerLayer, TowerRequest};
@@ -135,14 +135,15 @@ pub mod session {
     pub use toolgate_runtime::{
         Agent, ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn, BudgetReservation,
         CallResult, DeliverError, DiscoveredSkills, DispatchError, Dispatcher, DispatcherBuilder,
-        DocumentError, Documents, Gated, HostAction, HostCall, HostStep, HostedRun, IncompleteRun,
-        InputQueue, ModelBilling, OnCap, OnFailure, PendingCall, RecoveredCall, RecoveredState,
-        RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits, RecursiveStrategy,
-        ReferenceError, RequestContext, RunError, RunHandle, RunInput, RunOptions, RunReport,
-        RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder, SessionError,
-        SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem, Skills, Strategy,
-        StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd, TurnHandle, TurnReport,
-        TurnRequest, TurnRun, Ungated, Urgency, holder_process_id,
+        DocumentError, Documents, Gated, HolderState, HostAction, HostCall, HostStep, HostedRun,
+        IncompleteRun, InputQueue, LeaseHolder, ModelBilling, OnCap, OnFailure, PendingCall,
+        RecoveredCall, RecoveredState, RecoveredTurn, Recovery, RecursiveBuilder, RecursiveLimits,
+        RecursiveStrategy, ReferenceError, RequestContext, RunError, RunHandle, RunInput,
+        RunOptions, RunReport, RunStream, RunUpdate, Session, SessionBuildError, SessionBuilder,
+        SessionError, SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem,
+        Skills, Strategy, StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd,
+        TurnHandle, TurnReport, TurnRequest, TurnRun, Ungated, Urgency, describe_holder,
+        holder_process_id,
     };
 }
 
@@ -199,8 +200,8 @@ pub mod budget {
 pub mod model {
     pub use toolgate_core::{
         Delta, Effort, FinishReason, InvalidModelName, Media, MediaSource, Message, MessagePart,
-        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelSource,
-        NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
+        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
+        ModelSource, NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
         TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };
     pub use toolgate_models::*;
@@ -215,10 +216,10 @@ pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
-        LeaseRequest, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
+        LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
         RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SessionFilter,
         SessionRow, SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, TurnFilter,
-        TurnRequests, TurnRow, WriteBatch,
+        TurnRequests, TurnRow, UnavailableReason, WriteBatch,
     };
     pub use toolgate_store::*;
 }

@@ -11,6 +11,7 @@ mod messages;
 mod patch;
 mod paths;
 mod redactor;
+mod renderer;
 mod schemas;
 mod shell;
 mod shell_words;
@@ -27,6 +28,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     hosts::TARGET,
     patch::TARGET,
     redactor::TARGET,
+    renderer::TARGET,
     canonical_json::TARGET,
     tokens::TARGET,
     config::TARGET,

@@ -51,7 +51,11 @@ impl GateArgs {
     ///
     /// Fails if the configuration cannot be read, or if an option is invalid.
     pub fn gate_builder(&self, cx: &CommandContext) -> Result<GateBuilder, CliError> {
-        Ok(self.configured_builder(cx)?.address(&cx.paths.db))
+        let builder = self.configured_builder(cx)?.address(&cx.paths.db);
+        Ok(match cx.paths.db_patience {
+            Some(patience) => builder.store_patience(patience),
+            None => builder,
+        })
     }
 
     /// Returns the builder of the gate over a store that is open already.

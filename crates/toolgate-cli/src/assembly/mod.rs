@@ -5,3 +5,4 @@ pub(crate) mod gate_args;
 pub(crate) mod input;
 mod rules;
 pub(crate) mod session_args;
+mod take_over;

@@ -4,8 +4,9 @@ use clap::Args;
 use toolgate::{
     Gate, Session,
     budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit},
-    session::{Gated, SessionBuilder},
-    value::SessionId,
+    model::{RetryPolicy, TaskComplexity},
+    session::{Gated, OnFailure, SessionBuilder},
+    value::{HumanDuration, SessionId},
 };
 
 use crate::{CliError, GateArgs, INSTRUCTIONS};
@@ -28,6 +29,24 @@ pub struct SessionArgs {
     /// Limit the US dollars that this run may spend on models
     #[arg(long, value_name = "USD", value_parser = parse_usd)]
     pub budget: Option<u64>,
+    /// Limit the time that a run may take, such as 5m
+    #[arg(long, value_name = "TIME")]
+    pub deadline: Option<HumanDuration>,
+    /// Cancel the other calls of a turn when one fails, and end the run
+    #[arg(long)]
+    pub stop_on_failure: bool,
+    /// Do not ask the model again after a temporary failure
+    #[arg(long)]
+    pub no_retry: bool,
+    /// The complexity of the work, for the routing among models
+    #[arg(long, value_name = "WEIGHT", value_parser = parse_weight)]
+    pub weight: Option<TaskComplexity>,
+    /// Drive the resumed session even if another process does; asks first
+    #[arg(long)]
+    pub take_over: bool,
+    /// Confirm --take-over without a terminal
+    #[arg(long, requires = "take_over")]
+    pub yes: bool,
     /// The options of the gate.
     #[command(flatten)]
     pub gate: GateArgs,
@@ -41,7 +60,21 @@ impl SessionArgs {
         gate: &Gate,
         session: Option<SessionId>,
     ) -> Result<SessionBuilder<Gated>, CliError> {
-        let mut builder = session_with_model(gate, self.model.as_deref())?;
+        let retry = if self.no_retry {
+            RetryPolicy::never()
+        } else {
+            gate.run_section().retry
+        };
+        let mut builder = session_with_model(gate, self.model.as_deref(), retry)?;
+        if let Some(limit) = self.deadline {
+            builder = builder.deadline(limit.get());
+        }
+        if self.stop_on_failure {
+            builder = builder.on_failure(OnFailure::Abort);
+        }
+        if let Some(weight) = self.weight {
+            builder = builder.weight(weight);
+        }
         if let Some(session) = session {
             builder = builder.session(session);
         }
@@ -79,19 +112,29 @@ impl SessionArgs {
 pub(crate) fn session_with_model(
     gate: &Gate,
     named: Option<&str>,
+    retry: RetryPolicy,
 ) -> Result<SessionBuilder<Gated>, CliError> {
     let run = gate.run_section();
-    let name = named.or(run.model.as_deref()).ok_or_else(|| {
+    let name = named.or(gate.default_model()).ok_or_else(|| {
         CliError::usage("no model is named").with_hint(
             "add --model provider:name, or put `model = \"provider:name\"` under [run] in toolgate.toml; \
              `toolgate demo` needs none",
         )
     })?;
-    let builder = gate.session_builder(name)?;
+    let builder = gate.session_builder_with_retry(name, retry)?;
     Ok(match run.instructions {
         Some(_) => builder,
         None => builder.instructions(INSTRUCTIONS),
     })
+}
+
+fn parse_weight(word: &str) -> Result<TaskComplexity, String> {
+    match word {
+        "light" => Ok(TaskComplexity::Light),
+        "medium" => Ok(TaskComplexity::Medium),
+        "heavy" => Ok(TaskComplexity::Heavy),
+        _ => Err("expected light, medium or heavy".to_owned()),
+    }
 }
 
 /// Parses an amount of US dollars into billionths of a dollar.

@@ -47,12 +47,12 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     let gate = args.talk.gate.open_gate(cx).await?;
     let session = find_resumed_session(args, &gate, cx).await?;
     let taken_up = session.is_some();
-    let session = args
+    let builder = args.talk.session_builder(&gate, session)?;
+    let builder = args
         .talk
-        .session_builder(&gate, session)?
-        .wait_for_answers()
-        .build()
+        .confirm_take_over(cx, &gate, session, builder)
         .await?;
+    let session = builder.wait_for_answers().build().await?;
     let model = args
         .talk
         .model
@@ -77,7 +77,7 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     ids::store_workspace(gate.store(), &cx.paths.workspace, id).await?;
     let evidence = gate.evidence();
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
-    sign_receipts(cx, &evidence).await?;
+    let exit = sign_receipts(cx, &evidence, exit).await?;
     cx.out.print_note(format!(
         "The conversation is saved. `toolgate chat --resume {}` continues it.",
         ids::short_id(id)

@@ -23,7 +23,6 @@ use crate::{
     assembly::session_args::session_with_model,
     demo,
     env::{runtime, style},
-    show::live::StopSignals,
 };
 
 /// Shows what Toolgate does, without a key and without a network.
@@ -103,7 +102,6 @@ fn create_project_dir() -> Result<TempDir, CliError> {
 }
 
 async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Result<Exit, CliError> {
-    let mut stops = StopSignals::listen()?;
     let approve = args.yes.then_some(ApproveMode::Yes);
     let args = GateArgs {
         approve,
@@ -128,7 +126,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
             cx.paths.workspace.display()
         ))?;
     }
-    let mut builder = session_with_model(&gate, None)?;
+    let mut builder = session_with_model(&gate, None, gate.run_section().retry)?;
     if let Some(session) = session {
         builder = builder.session(session);
     }
@@ -144,7 +142,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
         pieces: false,
         next: Some(next_commands()),
     }
-    .run_to_end(cx, &gate, &session, &mut stops)
+    .run_to_end(cx, &gate, &session)
     .await
 }
 

@@ -1,10 +1,13 @@
 //! `toolgate run`: lets an agent work on a task, and shows what it does.
 
-use std::{path::PathBuf, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use clap::Args;
 use toolgate::{
-    Gate, Session,
+    Gate, RunEnd, Session,
     session::{Gated, RunInput, SessionBuilder},
     value::SessionId,
 };
@@ -12,14 +15,20 @@ use toolgate::{
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
     assembly::input,
-    commands::receipts::sign_receipts,
-    env::{ids, runtime, style},
+    commands::receipts::SignedReceipts,
+    env::{
+        ids, runtime,
+        signals::{StopSignal, StopSignals},
+        style,
+    },
     show::{
         live::{
-            FollowEnd, JsonSink, PlainSink, RunEnding, RunTask, StopSignals, TerminalFollower,
-            catch_up, render_summary, report_json,
+            FollowEnd, JsonSink, PlainSink, RunEnding, RunTask, TerminalFollower, catch_up,
+            render_receipts, render_summary, report_json,
         },
         screen::SessionScreen,
+        stored_requests::load_requests,
+        whole_texts::WholeTexts,
     },
 };
 
@@ -73,19 +82,20 @@ async fn run_task(
     cx: &CommandContext,
     said: Option<String>,
 ) -> Result<Exit, CliError> {
-    // Before the session opens: from here on Ctrl-C interrupts the run instead of killing the
-    // process.
-    let mut stops = StopSignals::listen()?;
     let gate = args.talk.gate.open_gate(cx).await?;
     let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
     let builder = args.talk.session_builder(&gate, named)?;
+    let builder = args
+        .talk
+        .confirm_take_over(cx, &gate, named, builder)
+        .await?;
     let session = open_displayed_session(cx, &gate, builder).await?;
     let watch = DisplayedRun {
         input: said.map(RunInput::from),
         pieces: args.pieces,
         next: None,
     };
-    watch.run_to_end(cx, &gate, &session, &mut stops).await
+    watch.run_to_end(cx, &gate, &session).await
 }
 
 /// Opens a session for the display that `cx` selects, and stores its workspace.
@@ -123,50 +133,82 @@ impl DisplayedRun {
         cx: &CommandContext,
         gate: &Gate,
         session: &Session,
-        stops: &mut StopSignals,
     ) -> Result<Exit, CliError> {
         let how = DisplayMode::for_context(cx);
         let began = Instant::now();
         let (screen, feed) = catch_up(session, gate.store()).await?;
+        // Until here a request to stop ends the program at once: nothing is under way.
+        let mut stops = StopSignals::listen();
         let mut job = RunTask::start(session, feed, self.input);
-        let watched = match how {
+        let (ended, screen) = match how {
             DisplayMode::Json => {
                 let mut sink = JsonSink::new(cx.out, self.pieces);
-                job.follow(stops, &mut sink)
-                    .await
-                    .map(|ended| (ended, screen))
+                (job.follow(&mut stops, None, &mut sink).await, screen)
             }
             DisplayMode::Plain => {
-                let mut sink = PlainSink::new(cx.out, screen);
-                let ended = job.follow(stops, &mut sink).await;
-                ended.map(|ended| (ended, sink.into_screen()))
+                let mut sink = PlainSink::new(cx.out, screen, gate.approvals());
+                let whole = Some(WholeTexts::new(gate.store(), gate));
+                let ended = job.follow(&mut stops, whole, &mut sink).await;
+                (ended, sink.into_screen())
             }
             DisplayMode::Terminal => {
-                TerminalFollower::new(cx, gate, session, screen)?
-                    .follow(&mut job, stops)
-                    .await
+                let follower = TerminalFollower::new(cx, gate, session, screen)?;
+                follower.follow(&mut job, &mut stops).await
             }
         };
-        if watched.is_err() {
-            // The display failed, for example because the terminal closed: stop the run and save
-            // it.
-            job.stop().await;
-        }
-        let (ended, screen) = watched?;
+        let (ended, exit) = settle_display(&job, ended).await?;
+        // From here on a request to stop ends the program at once again.
+        drop(stops);
+        let mut screen = screen;
+        load_requests(&mut screen, &gate.approvals()).await;
         let ending = RunEnding::from_follow_end(session.id(), &ended, &screen, began.elapsed())
+            .with_exit(exit)
             .with_suggestions(self.next);
-        match how {
-            DisplayMode::Json => {
-                // The summary for people signs the checkpoint; JSON has no summary, so it is signed
-                // here.
-                sign_receipts(cx, &gate.evidence()).await?;
-                print_json_report(cx, gate, &ended, &ending)
-            }
+        require_database(cx)?;
+        let signed = sign_run(gate, &ended, &ending).await?;
+        let status = ending.exit_status();
+        let ending = ending.with_exit(signed.as_ref().and_then(|signed| signed.failure(status)));
+        if let Some(error) = signed.as_ref().and_then(SignedReceipts::error)
+            && (how == DisplayMode::Json || cx.out.is_quiet())
+        {
+            cx.out.print_error(error);
+        }
+        let printed = match how {
+            DisplayMode::Json => print_json_report(cx, gate, &ended, ending.exit_status()),
             DisplayMode::Plain | DisplayMode::Terminal => {
-                print_summary(cx, gate, &ended, &ending, &screen, how).await
+                print_summary(cx, gate, &ended, &ending, &screen, how, signed.as_ref())
             }
+        };
+        match printed {
+            // The run has ended, and its exit code stands.
+            Err(error) if error.is_broken_pipe() || exit == Some(Exit::HungUp) => {
+                Ok(ending.exit_status())
+            }
+            printed => printed,
         }
     }
+}
+
+/// Returns how the run ended, and the exit code if the end alone does not give it. If the display
+/// failed, what runs is stopped and saved first.
+async fn settle_display(
+    job: &RunTask,
+    ended: Result<FollowEnd, CliError>,
+) -> Result<(FollowEnd, Option<Exit>), CliError> {
+    let stopped = job.stopped.map(StopSignal::exit_status);
+    let error = match ended {
+        Ok(ended) => return Ok((ended, stopped)),
+        Err(error) => error,
+    };
+    let left = job.leave().await;
+    // The terminal was closed: an error about writing to it would say less.
+    if !error.is_broken_pipe() && stopped != Some(Exit::HungUp) {
+        return Err(error);
+    }
+    let report = left?;
+    // `toolgate run … | head -1` ends half-way, and that is no success.
+    let half_done = (report.end != RunEnd::Completed).then_some(Exit::OutputClosed);
+    Ok((FollowEnd::Report(Box::new(report)), stopped.or(half_done)))
 }
 
 /// The display of a run.
@@ -222,14 +264,46 @@ async fn find_resumed_session(
     }
 }
 
+/// Fails if the file of the database was deleted while the run used it: what was written to it is
+/// lost with the process.
+fn require_database(cx: &CommandContext) -> Result<(), CliError> {
+    let path = cx.paths.db.strip_prefix("sqlite:").map(Path::new);
+    match path {
+        Some(path) if !path.exists() => Err(CliError::new(format!(
+            "the database {} was deleted during the run, and nothing of the run is stored",
+            cx.paths.display_db()
+        ))
+        .with_hint("restore the file from a backup; the next run starts with a new database")
+        .with_exit(Exit::StoreFailed)),
+        _ => Ok(()),
+    }
+}
+
+/// Signs the receipts of a run that has ended. Nothing is signed for a user who quits at once, or if
+/// the run failed and the store with it.
+async fn sign_run(
+    gate: &Gate,
+    ended: &FollowEnd,
+    ending: &RunEnding,
+) -> Result<Option<SignedReceipts>, CliError> {
+    if matches!(ended, FollowEnd::Quit) {
+        return Ok(None);
+    }
+    match SignedReceipts::sign(&gate.evidence()).await {
+        Ok(signed) => Ok(Some(signed)),
+        // The error of the run says more.
+        Err(_) if ending.is_failed() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Prints the report as the last line of JSON.
 fn print_json_report(
     cx: &CommandContext,
     gate: &Gate,
     ended: &FollowEnd,
-    ending: &RunEnding,
+    exit: Exit,
 ) -> Result<Exit, CliError> {
-    let exit = ending.exit_status();
     if let FollowEnd::Report(report) = ended {
         cx.out.print_json(&report_json(gate, report, exit))?;
     }
@@ -237,13 +311,14 @@ fn print_json_report(
 }
 
 /// Prints the summary for people.
-async fn print_summary(
+fn print_summary(
     cx: &CommandContext,
     gate: &Gate,
     ended: &FollowEnd,
     ending: &RunEnding,
     screen: &SessionScreen,
     how: DisplayMode,
+    signed: Option<&SignedReceipts>,
 ) -> Result<Exit, CliError> {
     if cx.out.is_quiet() {
         if let FollowEnd::Report(report) = ended {
@@ -257,7 +332,8 @@ async fn print_summary(
         cx.out.print_note(ending.resume_hint())?;
         return Ok(ending.exit_status());
     }
-    for line in render_summary(cx, gate, screen, ending).await? {
+    let receipts = signed.and_then(render_receipts);
+    for line in render_summary(cx, screen, ending, receipts) {
         match how {
             DisplayMode::Terminal => cx.out.print_line(line)?,
             DisplayMode::Plain | DisplayMode::Json => cx.out.print_note(line)?,

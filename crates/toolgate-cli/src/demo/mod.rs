@@ -126,6 +126,7 @@ mod tests {
             user: None,
             user_config: None,
             db,
+            db_patience: None,
         };
         trust_project(&project, &paths.home).expect("trusted");
         let cx = CommandContext {
@@ -137,7 +138,8 @@ mod tests {
             ..GateArgs::default()
         };
         let gate = args.open_gate(&cx).await.expect("opens");
-        let session = session_with_model(&gate, None).expect("a valid script");
+        let session =
+            session_with_model(&gate, None, gate.run_section().retry).expect("a valid script");
         let session = session.build().await.expect("opens");
         let report = session.run(TASK).await.expect("runs");
         assert_eq!(report.end, RunEnd::Completed, "{report:?}");

@@ -7,7 +7,7 @@ use toolgate::{
         CONFIG_NAME, ConfigFile, ConfigOwner, StandingRulesSection, gate_catalog, local_account,
     },
     layers::{PathBase, RuleBook},
-    store::StoreHandle,
+    store::{StoreHandle, open_store, open_store_with_patience},
     value::Principal,
 };
 
@@ -60,7 +60,10 @@ impl CommandContext {
         if self.paths.db.starts_with("sqlite:") {
             self.paths.home.create()?;
         }
-        let opened = toolgate::store::open_store(&self.paths.db).await;
+        let opened = match self.paths.db_patience {
+            Some(patience) => open_store_with_patience(&self.paths.db, patience).await,
+            None => open_store(&self.paths.db).await,
+        };
         opened.map_err(|error| {
             CliError::from(error).while_doing(format!(
                 "the database {} cannot be opened",

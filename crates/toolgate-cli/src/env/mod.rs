@@ -6,5 +6,6 @@ pub mod ids;
 pub(crate) mod output;
 pub mod paths;
 pub(crate) mod runtime;
+pub mod signals;
 pub(crate) mod style;
 pub(crate) mod times;

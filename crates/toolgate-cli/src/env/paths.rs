@@ -1,9 +1,15 @@
 //! The paths in use: database, keys, trusted configurations and the project's configuration.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use etcetera::{BaseStrategy, choose_base_strategy};
-use toolgate::gate::{CONFIG_NAME, ConfigFile, ConfigOwner, StateDir, display_address};
+use toolgate::{
+    gate::{CONFIG_NAME, ConfigFile, ConfigOwner, StateDir, display_address},
+    value::HumanDuration,
+};
 
 use crate::{CliError, args::GlobalArgs};
 
@@ -22,7 +28,12 @@ pub struct CliPaths {
     pub user_config: Option<PathBuf>,
     /// The address of the database.
     pub db: String,
+    /// How long requests wait while the database is away or locked; `None` for the default.
+    pub db_patience: Option<Duration>,
 }
+
+/// The variable that says how long requests wait for the database.
+const PATIENCE_VARIABLE: &str = "TOOLGATE_DB_PATIENCE";
 
 impl CliPaths {
     /// Resolves all paths from the options and the environment. Creates nothing.
@@ -41,6 +52,7 @@ impl CliPaths {
             user,
             user_config,
             db,
+            db_patience: read_patience()?,
         })
     }
 
@@ -76,6 +88,17 @@ impl CliPaths {
     pub fn display_db(&self) -> String {
         display_address(&self.db)
     }
+}
+
+fn read_patience() -> Result<Option<Duration>, CliError> {
+    let Ok(text) = std::env::var(PATIENCE_VARIABLE) else {
+        return Ok(None);
+    };
+    let patience: HumanDuration = text.parse().map_err(|error| {
+        CliError::usage(format!("{PATIENCE_VARIABLE}: {error}"))
+            .with_hint("write it with a unit, such as 500ms or 30s")
+    })?;
+    Ok(Some(patience.get()))
 }
 
 fn resolve_workspace(dir: Option<&Path>) -> Result<PathBuf, CliError> {

@@ -9,3 +9,4 @@ pub(crate) mod rule_proposal;
 pub mod screen;
 pub(crate) mod stored_requests;
 pub mod tui;
+pub(crate) mod whole_texts;

@@ -33,6 +33,13 @@ pub(crate) async fn load_shown(
     loaded
 }
 
+/// Loads what approvers see of the pending requests of a screen into it.
+pub(crate) async fn load_requests(screen: &mut SessionScreen, desk: &ApprovalService) {
+    for (call, generation, shown) in load_shown(screen, desk).await {
+        screen.set_shown(call, generation, shown);
+    }
+}
+
 /// Loads the stored request of an approval.
 ///
 /// # Errors
@@ -54,22 +61,36 @@ pub(crate) fn show_edited(
     request: &ApprovalRequest,
     edited: &Arguments,
 ) -> ShownRequest {
+    let preview = gate.resources().get::<SharedPreview>();
+    let seed = rehearse_call(gate, session, request, edited).ok();
+    let request = edit_request(request, edited, preview.as_ref(), seed);
+    gate.approvals().show_request(&request)
+}
+
+/// Returns a request with edited arguments. `seed` is the edited call, for the preview; without it
+/// the change is not shown.
+pub(crate) fn edit_request(
+    request: &ApprovalRequest,
+    edited: &Arguments,
+    preview: Option<&SharedPreview>,
+    seed: Option<CallSeed>,
+) -> ApprovalRequest {
     let mut request = request.clone();
     request.arguments = edited.clone();
     request.arguments_digest = edited.digest();
+    // The stored preview, files and links are about other arguments.
     request.shown = None;
     request.files.clear();
     request.links.clear();
-    if let Some(preview) = gate.resources().get::<SharedPreview>() {
-        request.links = preview.find_links(edited);
-        let seed = rehearse_call(gate, session, &request, edited).ok();
-        let change = seed.and_then(|seed| preview.preview(&toolgate::Call::new(seed)));
-        if let Some(change) = change {
-            request.shown = Some(change.shown);
-            request.files = change.files;
-        }
+    let Some(preview) = preview else {
+        return request;
+    };
+    request.links = preview.find_links(edited);
+    if let Some(change) = seed.and_then(|seed| preview.preview(&toolgate::Call::new(seed))) {
+        request.shown = Some(change.shown);
+        request.files = change.files;
     }
-    gate.approvals().show_request(&request)
+    request
 }
 
 /// Returns the call of a request with these arguments, for a rehearsal.
@@ -80,10 +101,18 @@ pub(crate) fn rehearse_call(
     arguments: &Arguments,
 ) -> Result<CallSeed, CliError> {
     let view = gate.view()?;
-    let call = ToolRequest {
+    let call = request_with_arguments(request, arguments);
+    Ok(session.dispatcher().rehearse_call(&view, &call))
+}
+
+/// Returns what the model would have written to make the call of a request with these arguments.
+pub(crate) fn request_with_arguments(
+    request: &ApprovalRequest,
+    arguments: &Arguments,
+) -> ToolRequest {
+    ToolRequest {
         provider_call_id: String::new(),
         tool: request.tool.to_string(),
         arguments: RawArguments::Json(arguments.as_json().clone()),
-    };
-    Ok(session.dispatcher().rehearse_call(&view, &call))
+    }
 }

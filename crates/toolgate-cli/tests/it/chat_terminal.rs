@@ -94,6 +94,16 @@ fn write_executable(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("made executable");
 }
 
+/// Enters the panel of two approval requests and selects the first. The calls run at the same time, and
+/// the request that arrived first is the selected one.
+fn select_first_of_two(terminal: &mut Terminal) {
+    terminal.wait_for("2 approvals pending");
+    terminal.press_key(Key::Tab);
+    terminal.wait_for("y approve");
+    terminal.press_key(Key::Up);
+    terminal.wait_for("▸1");
+}
+
 #[test]
 fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
     let place = ChatPlace::with_script(TWO_FILES);
@@ -102,9 +112,7 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
     assert!(terminal.screen().alternate);
     terminal.send("write two files");
     terminal.press_key(Key::Enter);
-    terminal.wait_for("2 approvals pending");
-    terminal.press_key(Key::Tab);
-    terminal.wait_for("y approve");
+    select_first_of_two(&mut terminal);
     terminal.press_key(Key::Down);
     terminal.wait_for("▸2");
     terminal.send("y");
@@ -137,8 +145,7 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
 fn a_denial_with_a_reason_reaches_the_model() {
     let place = ChatPlace::with_script(TWO_FILES);
     let mut terminal = place.chat(&["write", "two", "files"]).spawn();
-    terminal.wait_for("2 approvals pending");
-    terminal.press_key(Key::Tab);
+    select_first_of_two(&mut terminal);
     terminal.send("n");
     terminal.wait_for("because:");
     terminal.send("wrong file");
@@ -163,8 +170,7 @@ fn arguments_are_edited_in_an_editor_and_confirmed_before_they_are_used() {
         .chat(&["write two files"])
         .env("EDITOR", &editor)
         .spawn();
-    terminal.wait_for("2 approvals pending");
-    terminal.press_key(Key::Tab);
+    select_first_of_two(&mut terminal);
     terminal.send("e");
     terminal.wait_for("with these arguments?");
     assert_eq!(place.read("first.txt"), None);
@@ -184,8 +190,7 @@ fn an_editor_that_fails_decides_nothing() {
         .chat(&["write two files"])
         .env("EDITOR", "false")
         .spawn();
-    terminal.wait_for("2 approvals pending");
-    terminal.press_key(Key::Tab);
+    select_first_of_two(&mut terminal);
     terminal.send("e");
     terminal.wait_for("nothing was decided");
     assert!(terminal.screen().contains("2 approvals pending"));
@@ -225,8 +230,7 @@ text = "Written twice."
 fn the_verdict_of_each_layer_is_explained() {
     let place = ChatPlace::with_script(TWO_FILES);
     let mut terminal = place.chat(&["write two files"]).spawn();
-    terminal.wait_for("2 approvals pending");
-    terminal.press_key(Key::Tab);
+    select_first_of_two(&mut terminal);
     terminal.send("?");
     terminal.wait_for("What each layer decides");
     terminal.send("G");
@@ -241,12 +245,16 @@ fn ctrl_c_stops_the_run_and_the_conversation_can_be_resumed() {
     let mut terminal = place.chat(&["write two files"]).spawn();
     terminal.wait_for("2 approvals pending");
     terminal.press_key(Key::Ctrl('c'));
-    terminal.wait_for("interrupted");
+    // The requests stay pending, and resuming shows them again.
+    terminal.wait_for("suspended; Ctrl-R resumes");
     terminal.press_key(Key::Ctrl('d'));
     assert_eq!(terminal.wait_exit(), 0);
     let mut again = place.chat(&["--resume"]).spawn();
     again.wait_for("write two files");
-    again.wait_for("interrupted");
+    again.wait_for("2 approvals pending");
+    again.press_key(Key::Ctrl('c'));
+    again.wait_for("suspended; Ctrl-R resumes");
+    // The next message gives them up.
     again.send("never mind");
     again.press_key(Key::Enter);
     again.wait_for("Both are settled.");
@@ -264,9 +272,7 @@ fn an_approval_request_of_a_dead_process_is_shown_again() {
     terminal.signal(Signal::KILL);
     terminal.wait_exit();
     let mut again = place.chat(&["--resume"]).spawn();
-    again.wait_for("2 approvals pending");
-    again.press_key(Key::Tab);
-    again.wait_for("y approve");
+    select_first_of_two(&mut again);
     again.send("y");
     again.wait_for("1 approval pending");
     again.wait_for(&format!("done · {}", crate::account_name()));
@@ -281,7 +287,7 @@ fn a_signal_to_terminate_restores_the_terminal() {
     let mut terminal = place.chat(&["write two files"]).spawn();
     terminal.wait_for("2 approvals pending");
     terminal.signal(Signal::TERM);
-    assert_eq!(terminal.wait_exit(), 130);
+    assert_eq!(terminal.wait_exit(), 143);
     let screen = terminal.screen();
     assert!(!screen.alternate && !screen.cursor_hidden, "{screen}");
 }
@@ -396,8 +402,7 @@ fn it_works_in_tmux() {
     let mut terminal = place.set_up(terminal).size(80, 34).spawn();
     terminal.wait_for("2 approvals pending");
     terminal.wait_for("› write 日本語 two files");
-    terminal.press_key(Key::Tab);
-    terminal.wait_for("y approve");
+    select_first_of_two(&mut terminal);
     terminal.send("y");
     terminal.wait_for("1 approval pending");
     terminal.send("y");

@@ -3,6 +3,7 @@
 mod admin;
 mod chat_terminal;
 mod demo;
+mod faults;
 mod guide;
 mod history;
 mod run;

@@ -81,6 +81,14 @@ pub struct ApprovalRequest {
     /// ([`ApprovalRequirement::digest`](crate::ApprovalRequirement::digest)).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub requirements: Vec<Digest>,
+    /// True if the call is asked about each time: no standing rule answers the request.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub each_time: bool,
+    /// The directory that the call works in. The stored request has it; events do not show it. It is
+    /// absent in requests of earlier versions, and where the program has no workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(skip)]
+    pub workspace: Option<String>,
     /// True if only a signed answer counts. The stored request has it; events do not show it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[schemars(skip)]
@@ -155,6 +163,10 @@ pub enum ApprovalChange {
     Replayed,
     /// The approvers are too few now: a name that is only claimed does not count.
     Approvers,
+    /// The call would run in another directory than the one that was shown.
+    Workspace,
+    /// The earlier approval request has no seal that can be checked, so it was not shown.
+    Unsealed,
 }
 
 impl ApprovalChange {
@@ -174,6 +186,10 @@ impl ApprovalChange {
             Self::Approvers => {
                 "the approvers of before do not count: their names were only claimed"
             }
+            Self::Workspace => "the call would run in another directory than the approved one",
+            Self::Unsealed => {
+                "the earlier approval request was stored without a seal that can be checked"
+            }
         };
         text.to_owned()
     }
@@ -190,6 +206,8 @@ impl ApprovalChange {
             Self::KeyGone => "key_gone",
             Self::Replayed => "replayed",
             Self::Approvers => "approvers_missing",
+            Self::Workspace => "workspace_changed",
+            Self::Unsealed => "request_unsealed",
         }
     }
 }
@@ -220,6 +238,8 @@ impl ApprovalRequest {
             quorum: None,
             changed: Vec::new(),
             requirements: Vec::new(),
+            each_time: false,
+            workspace: None,
             signed: false,
             event_digest: None,
             seal: None,
@@ -232,6 +252,7 @@ impl ApprovalRequest {
             .unmet_requirements()
             .map(crate::ApprovalRequirement::digest)
             .collect();
+        self.each_time = call.unmet_requirements().any(|required| required.each_time);
         self
     }
 
@@ -303,6 +324,9 @@ pub struct Decision {
     /// True if the approver has acknowledged that the request was not shown in full.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
+    /// The reason of an approval, if one is given. That of a denial is part of the verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_reason: Option<String>,
 }
 
 /// The three possible decisions. Any other word is an error and never an approval.
@@ -340,6 +364,7 @@ impl Decision {
             verdict: Verdict::Approve,
             by: by.into(),
             unseen: false,
+            approval_reason: None,
         }
     }
 
@@ -349,6 +374,7 @@ impl Decision {
             verdict: Verdict::ApproveWithEdits { arguments },
             by: by.into(),
             unseen: false,
+            approval_reason: None,
         }
     }
 
@@ -360,7 +386,14 @@ impl Decision {
             },
             by: by.into(),
             unseen: false,
+            approval_reason: None,
         }
+    }
+
+    /// Adds the reason of an approval, for the record. It is not sent to the model.
+    pub fn with_approval_reason(mut self, reason: impl Into<String>) -> Self {
+        self.approval_reason = Some(reason.into());
+        self
     }
 
     /// Records that the approver has acknowledged that the request was not shown in full.

@@ -100,7 +100,7 @@ mod tests {
         let decided = keyring("k1").verify_ask_token(seal);
         assert_eq!(decided, Err(TokenError::Mismatch), "a seal decides nothing");
         let arguments = || Arguments::parse(r#"{"command":"rm"}"#).expect("an object");
-        let changes: [fn(&mut ApprovalRequest); 9] = [
+        let changes: [fn(&mut ApprovalRequest); 11] = [
             |request| request.tool = "read_file".into(),
             |request| request.reason = Some("harmless".into()),
             |request| request.stated_reason = Some("harmless".into()),
@@ -109,6 +109,8 @@ mod tests {
             |request| request.fingerprint = Some(crate::Digest::of_bytes(b"x")),
             |request| request.risk = crate::SideEffect::None,
             |request| request.event_digest = None,
+            |request| request.workspace = Some("/elsewhere".into()),
+            |request| request.each_time = true,
             |request| {
                 request.links.push(crate::PathLink {
                     path: "a".into(),

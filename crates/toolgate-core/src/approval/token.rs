@@ -408,6 +408,12 @@ impl ApprovalRequest {
         if !self.links.is_empty() {
             flat["links"] = serde_json::json!(self.links);
         }
+        if self.each_time {
+            flat["each_time"] = serde_json::json!(true);
+        }
+        if let Some(workspace) = &self.workspace {
+            flat["workspace"] = serde_json::json!(workspace);
+        }
         if let Some(digest) = self.event_digest {
             flat["event_digest"] = serde_json::json!(digest);
         }
@@ -599,6 +605,14 @@ mod tests {
             },
             ApprovalRequest {
                 changed: vec![crate::ApprovalChange::Tool],
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                each_time: true,
+                ..plain.clone()
+            },
+            ApprovalRequest {
+                workspace: Some("/srv/project".into()),
                 ..plain.clone()
             },
             ApprovalRequest {

@@ -6,7 +6,10 @@ use futures::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Call, Clock, LedgerDraft, MemoryStore, StoppedClock, StoreHandle};
+use crate::{
+    Call, Clock, FileChange, Json, LedgerDraft, MemoryStore, RecordKey, StoppedClock, StoreHandle,
+    ToastNotice,
+};
 
 /// The services of a call. Cloning shares them.
 #[derive(Clone)]
@@ -79,6 +82,13 @@ pub trait Probe: Send + Sync + 'static {
     /// Records a diagnostic line; nothing may depend on it.
     fn write_log(&self, call: &Call, level: LogLevel, text: &str);
 
+    /// Records the files that the call has changed; `omitted` more are not listed. Ignored by
+    /// default.
+    fn report_files(&self, _call: &Call, _changes: Vec<FileChange>, _omitted: u64) {}
+
+    /// Records a message for the people at the screen. Ignored by default.
+    fn show_toast(&self, _call: &Call, _toast: ToastNotice) {}
+
     /// Checks whether [`seal_with_outcome`](Self::seal_with_outcome) would accept an entry now. If
     /// the journal has failed, this is an error, and nothing may happen whose outcome cannot be
     /// recorded.
@@ -92,6 +102,13 @@ pub trait Probe: Send + Sync + 'static {
     /// because that writer has its own.
     fn seal_with_outcome(&self, _call: &Call, entry: LedgerDraft) -> Result<(), LedgerDraft> {
         Err(entry)
+    }
+
+    /// Accepts records that are written in the same write as the outcome of this run of the call,
+    /// and only with it. Each key has to name the call, so that it is new. Returns false if outcomes
+    /// are not recorded here; then nothing is written.
+    fn write_with_outcome(&self, _call: &Call, _records: Vec<(RecordKey, Json)>) -> bool {
+        false
     }
 }
 
@@ -135,6 +152,9 @@ pub struct Progress {
     /// A description of the current work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The label of the work on a screen, such as "Building", if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// The kinds of progress a screen can draw.
@@ -157,6 +177,7 @@ impl Progress {
             current: None,
             total: None,
             message: None,
+            label: None,
         }
     }
 
@@ -167,6 +188,7 @@ impl Progress {
             current: Some(current),
             total: Some(total),
             message: None,
+            label: None,
         }
     }
 
@@ -181,6 +203,12 @@ impl Progress {
     /// Sets the description of the current work.
     pub fn with_message(mut self, message: impl Into<String>) -> Self {
         self.message = Some(message.into());
+        self
+    }
+
+    /// Sets the label of the work.
+    pub fn with_label(mut self, label: impl Into<String>) -> Self {
+        self.label = Some(label.into());
         self
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod env;
 mod extensions;
 pub(crate) mod notes;
 pub(crate) mod outcome;
+pub(crate) mod reports;
 pub(crate) mod requirement;
 pub(crate) mod status;
 pub(crate) mod stop;

@@ -111,7 +111,7 @@ pub struct ModelRequest {
 }
 
 /// The tools that the model may or must call.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolChoice {
     /// The model decides.
@@ -167,6 +167,9 @@ pub enum TaskComplexity {
 pub enum Delta {
     /// The model that a router chose. It comes before everything else.
     Routed(RoutedModel),
+    /// A request failed and is sent again. All pieces before this one are void: the reply begins
+    /// anew.
+    Retry(ModelRetry),
     /// Text.
     Text(String),
     /// Reasoning text.
@@ -189,6 +192,15 @@ pub enum Delta {
     },
     /// The complete reply; the last delta.
     Done(Box<Reply>),
+}
+
+/// A failed request that is sent again, to the same or to another model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRetry {
+    /// The failure.
+    pub error: ModelError,
+    /// The delay before the next request; zero if another model is asked at once.
+    pub delay: Duration,
 }
 
 /// The choice of a model by a router.
@@ -313,6 +325,9 @@ pub struct ModelError {
     pub status: Option<u16>,
     /// The delay that the provider asks for.
     pub retry_after: Option<Duration>,
+    /// The total time within which a retry may help, if the failure tells: a server on this machine
+    /// that refuses connections is starting, or it is not running.
+    pub retry_within: Option<Duration>,
     /// The provider's message, truncated and without secrets.
     pub detail: String,
 }
@@ -325,6 +340,7 @@ impl ModelError {
             model,
             status: None,
             retry_after: None,
+            retry_within: None,
             detail: detail.into(),
         }
     }

@@ -1,6 +1,9 @@
 //! Functions that run before and after calls to one tool or to all of them.
 
-use std::{future::Future, sync::Arc};
+use std::{
+    future::Future,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+};
 
 use futures::future::BoxFuture;
 use serde_json::json;
@@ -14,6 +17,9 @@ use crate::{Arguments, Call, Json, Layer, Next, Outcome, Refusal, ToolName};
 /// hooks before the call decided is stored and reused when the call resumes after a suspension. A
 /// rehearsed call runs no hooks.
 ///
+/// Hooks can be listed, added and removed while calls run. A change holds for calls that enter the
+/// layer afterwards.
+///
 /// ```
 /// use toolgate_core::{HookAction, Hooks};
 /// let hooks = Hooks::new()
@@ -22,13 +28,49 @@ use crate::{Arguments, Call, Json, Layer, Next, Outcome, Refusal, ToolName};
 ///     .after("*", async |_call, outcome| outcome);
 /// ```
 #[derive(Default)]
-pub struct Hooks {
-    before: Vec<(HookTarget, BeforeHook)>,
-    after: Vec<(HookTarget, AfterHook)>,
+pub struct Hooks(RwLock<HookLists>);
+
+#[derive(Default)]
+struct HookLists {
+    before: Vec<RegisteredHook<BeforeHook>>,
+    after: Vec<RegisteredHook<AfterHook>>,
+    last_id: u64,
 }
 
-type BeforeHook = Box<dyn Fn(Call) -> BoxFuture<'static, HookAction> + Send + Sync>;
-type AfterHook = Box<dyn Fn(Call, Outcome) -> BoxFuture<'static, Outcome> + Send + Sync>;
+type BeforeHook = Arc<dyn Fn(Call) -> BoxFuture<'static, HookAction> + Send + Sync>;
+type AfterHook = Arc<dyn Fn(Call, Outcome) -> BoxFuture<'static, Outcome> + Send + Sync>;
+
+/// A hook with its id and target.
+struct RegisteredHook<H> {
+    id: HookId,
+    target: HookTarget,
+    hook: H,
+}
+
+/// The id of a hook, with which it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct HookId(u64);
+
+/// A hook as [`Hooks::list`] names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct HookEntry {
+    /// The id.
+    pub id: HookId,
+    /// The time at which it runs.
+    pub moment: HookMoment,
+    /// The tool, or `*` for every tool.
+    pub tool: String,
+}
+
+/// The time at which a hook runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HookMoment {
+    /// Before the call.
+    Before,
+    /// After the call has settled.
+    After,
+}
 
 /// The decision of a hook that runs before a call.
 #[derive(Debug, Clone)]
@@ -37,6 +79,16 @@ pub enum HookAction {
     Continue,
     /// Continue with other arguments.
     Replace(Arguments),
+    /// Continue although the hook failed. The notes of the call say so.
+    Warn {
+        /// What failed.
+        problem: String,
+    },
+    /// Continue only if an approver approves the call.
+    RequireApproval {
+        /// The reason, for approvers.
+        reason: String,
+    },
     /// Do not run the call.
     Abort {
         /// The reason; if empty, "aborted by hook".
@@ -46,7 +98,7 @@ pub enum HookAction {
     },
 }
 
-#[derive(PartialEq)]
+#[derive(Clone, PartialEq)]
 enum HookTarget {
     Every,
     Tool(ToolName),
@@ -60,6 +112,13 @@ impl HookTarget {
             Self::Tool(name.into())
         }
     }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Every => "*".to_owned(),
+            Self::Tool(tool) => tool.to_string(),
+        }
+    }
 }
 
 impl Hooks {
@@ -69,67 +128,163 @@ impl Hooks {
     }
 
     /// Adds a hook that runs before calls to `tool`, or to every tool for `*`.
-    pub fn before<F, Fut>(mut self, tool: &str, hook: F) -> Self
+    pub fn before<F, Fut>(self, tool: &str, hook: F) -> Self
     where
         F: Fn(Call) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HookAction> + Send + 'static,
     {
-        self.before.push((
-            HookTarget::parse(tool),
-            Box::new(move |call| Box::pin(hook(call))),
-        ));
+        self.add_before(tool, hook);
         self
     }
 
     /// Adds a hook that runs after calls to `tool`, or to every tool for `*`, once the call is
     /// settled.
-    pub fn after<F, Fut>(mut self, tool: &str, hook: F) -> Self
+    pub fn after<F, Fut>(self, tool: &str, hook: F) -> Self
     where
         F: Fn(Call, Outcome) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Outcome> + Send + 'static,
     {
-        self.after.push((
-            HookTarget::parse(tool),
-            Box::new(move |call, outcome| Box::pin(hook(call, outcome))),
-        ));
+        self.add_after(tool, hook);
         self
     }
 
+    /// Adds a hook like [`before`](Self::before), and returns the id to remove it with.
+    pub fn add_before<F, Fut>(&self, tool: &str, hook: F) -> HookId
+    where
+        F: Fn(Call) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HookAction> + Send + 'static,
+    {
+        let target = HookTarget::parse(tool);
+        let hook: BeforeHook = Arc::new(move |call| Box::pin(hook(call)));
+        let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let id = lists.next_id();
+        lists.before.push(RegisteredHook { id, target, hook });
+        id
+    }
+
+    /// Adds a hook like [`after`](Self::after), and returns the id to remove it with.
+    pub fn add_after<F, Fut>(&self, tool: &str, hook: F) -> HookId
+    where
+        F: Fn(Call, Outcome) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome> + Send + 'static,
+    {
+        let target = HookTarget::parse(tool);
+        let hook: AfterHook = Arc::new(move |call, outcome| Box::pin(hook(call, outcome)));
+        let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let id = lists.next_id();
+        lists.after.push(RegisteredHook { id, target, hook });
+        id
+    }
+
+    /// Removes a hook. Returns false if there is none with this id.
+    pub fn remove(&self, id: HookId) -> bool {
+        let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let count = |lists: &HookLists| lists.before.len() + lists.after.len();
+        let known = count(&lists);
+        lists.before.retain(|hook| hook.id != id);
+        lists.after.retain(|hook| hook.id != id);
+        count(&lists) < known
+    }
+
+    /// Returns the hooks: those before calls, then those after calls, each in the order in which
+    /// they were added.
+    pub fn list(&self) -> Vec<HookEntry> {
+        let lists = self.read_lists();
+        let before = lists
+            .before
+            .iter()
+            .map(|hook| hook.describe(HookMoment::Before));
+        let after = lists
+            .after
+            .iter()
+            .map(|hook| hook.describe(HookMoment::After));
+        before.chain(after).collect()
+    }
+
+    /// Checks whether there are no hooks.
+    pub fn is_empty(&self) -> bool {
+        let lists = self.read_lists();
+        lists.before.is_empty() && lists.after.is_empty()
+    }
+
+    // A poisoned lock is usable: no operation under it leaves the lists half-changed.
+    fn read_lists(&self) -> RwLockReadGuard<'_, HookLists> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs the hooks before a call. The answer is plain JSON, so that it can be stored.
-    async fn run_before_hooks(&self, call: &Call) -> Json {
+    async fn run_before_hooks(hooks: Vec<BeforeHook>, call: &Call) -> Json {
         let mut arguments = call.arguments.clone();
-        for hook in hooks_for_tool(&self.before, &call.tool) {
+        let mut asks = Vec::new();
+        let mut warnings = Vec::new();
+        for hook in hooks {
             match hook(call.clone().with_arguments(arguments.clone())).await {
                 HookAction::Continue => {}
                 HookAction::Replace(other) => arguments = other,
+                HookAction::Warn { problem } => warnings.push(problem),
+                HookAction::RequireApproval { reason } => asks.push(reason),
                 HookAction::Abort { reason, result } => {
                     let result = result.map(|settled| json!(*settled));
                     return Json::from_shallow(json!({ "abort": reason, "result": result }));
                 }
             }
         }
-        Json::from_shallow(json!({ "arguments": arguments }))
+        Json::from_shallow(json!({ "arguments": arguments, "asks": asks, "warnings": warnings }))
     }
 }
 
-fn hooks_for_tool<'a, H>(hooks: &'a [(HookTarget, H)], tool: &ToolName) -> Vec<&'a H> {
+impl HookLists {
+    fn next_id(&mut self) -> HookId {
+        self.last_id += 1;
+        HookId(self.last_id)
+    }
+}
+
+impl<H> RegisteredHook<H> {
+    fn describe(&self, moment: HookMoment) -> HookEntry {
+        HookEntry {
+            id: self.id,
+            moment,
+            tool: self.target.name(),
+        }
+    }
+}
+
+fn hooks_for_tool<H: Clone>(hooks: &[RegisteredHook<H>], tool: &ToolName) -> Vec<H> {
     let of = |wanted: HookTarget| {
         hooks
             .iter()
-            .filter(move |(target, _)| *target == wanted)
-            .map(|(_, hook)| hook)
+            .filter(move |hook| hook.target == wanted)
+            .map(|hook| hook.hook.clone())
     };
     of(HookTarget::Every)
         .chain(of(HookTarget::Tool(tool.clone())))
         .collect()
 }
 
-/// Parses what [`Hooks::run_before_hooks`] stored: the arguments to continue with, or the answer.
-fn parse_decision(kept: &Json) -> Option<Result<Arguments, Outcome>> {
+/// How a call continues after its hooks.
+struct HookedCall {
+    arguments: Arguments,
+    /// The reasons for which approval is needed.
+    asks: Vec<String>,
+    /// What failed in hooks that only warn.
+    warnings: Vec<String>,
+}
+
+/// Parses what [`Hooks::run_before_hooks`] stored: how to continue, or the answer.
+fn parse_decision(kept: &Json) -> Option<Result<HookedCall, Outcome>> {
     if let Some(arguments) = kept.get("arguments") {
-        return Some(Arguments::try_from(arguments.clone()).ok())
-            .flatten()
-            .map(Ok);
+        let arguments = Arguments::try_from(arguments.clone()).ok()?;
+        // Records of earlier versions have no such lists.
+        let list = |name: &str| {
+            let list = kept.get(name).cloned().unwrap_or_else(|| json!([]));
+            serde_json::from_value(list).ok()
+        };
+        return Some(Ok(HookedCall {
+            arguments,
+            asks: list("asks")?,
+            warnings: list("warnings")?,
+        }));
     }
     let reason = kept.get("abort")?.as_str()?.trim();
     // Fail closed: a stored result that cannot be parsed still aborts the call, below.
@@ -154,18 +309,34 @@ impl Layer for Hooks {
             return next.run(call).await;
         }
         let mut handed = call.clone();
-        if !hooks_for_tool(&self.before, &call.tool).is_empty() {
+        let mut warnings = Vec::new();
+        // Copied out of the lock: a hook may add or remove hooks itself.
+        let (before, after) = {
+            let lists = self.read_lists();
+            (
+                hooks_for_tool(&lists.before, &call.tool),
+                hooks_for_tool(&lists.after, &call.tool),
+            )
+        };
+        if !before.is_empty() {
             let kept = match next
-                .perform_once(&call, "before", || self.run_before_hooks(&call))
+                .perform_once(&call, "before", || Self::run_before_hooks(before, &call))
                 .await
             {
                 Ok(kept) => parse_decision(&kept),
                 Err(_) => None,
             };
             match kept {
-                // Unchanged arguments keep their allocation, so the trail records no change.
-                Some(Ok(arguments)) if arguments == call.arguments => {}
-                Some(Ok(arguments)) => handed = handed.with_arguments(arguments),
+                Some(Ok(hooked)) => {
+                    // Unchanged arguments keep their allocation, so the trail records no change.
+                    if hooked.arguments != call.arguments {
+                        handed = handed.with_arguments(hooked.arguments);
+                    }
+                    for reason in hooked.asks {
+                        handed = handed.require_approval(reason, None);
+                    }
+                    warnings = hooked.warnings;
+                }
                 Some(Err(answer)) => return answer,
                 // Fail closed: without the record, a resumed call could not know what the hooks
                 // decided.
@@ -178,10 +349,15 @@ impl Layer for Hooks {
             }
         }
         let mut outcome = next.run(handed).await;
+        if let (Some(settled), false) = (outcome.settled_mut(), warnings.is_empty()) {
+            let text = warnings.join("; ");
+            let fields = settled.notes.fields_mut();
+            fields.insert(crate::note_keys::HOOK_FAILED, &*text);
+        }
         // A suspended call enters again from the top. These hooks run then, once, on the real
         // outcome.
         if outcome.settled().is_some() {
-            for hook in hooks_for_tool(&self.after, &call.tool).into_iter().rev() {
+            for hook in after.into_iter().rev() {
                 outcome = hook(call.clone(), outcome).await;
             }
         }
@@ -197,9 +373,10 @@ impl Layer for Hooks {
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let lists = self.read_lists();
         f.debug_struct("Hooks")
-            .field("before", &self.before.len())
-            .field("after", &self.after.len())
+            .field("before", &lists.before.len())
+            .field("after", &lists.after.len())
             .finish()
     }
 }

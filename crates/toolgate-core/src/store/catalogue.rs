@@ -53,7 +53,8 @@ pub trait CatalogueStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError::LeaseHeld`] with the holder, if a process drives one of them at the time `now`;
+    /// [`StoreError::LeaseHeld`] with the holder, if a process drives one of them at the time `now`, or at the
+    /// time of a store that has a clock of its own;
     /// then nothing was deleted.
     fn erase_session(
         &self,

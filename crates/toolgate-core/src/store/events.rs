@@ -1,6 +1,6 @@
 //! The logs of sessions, and the leases that guard them.
 
-use std::{future::Future, sync::Arc};
+use std::{future::Future, sync::Arc, time::Duration};
 
 use crate::{Event, LedgerDraft, RecordKey, SessionId, StoreError, StoreRecord, Timestamp};
 
@@ -42,12 +42,13 @@ pub trait EventStore: Send + Sync + 'static {
     /// Grants the exclusive right to drive a session. An earlier holder's writes are rejected from
     /// then on.
     ///
-    /// Granted if the session has no lease, the last lease has expired, the holder is the same, or
-    /// the request names the lease that it replaces.
+    /// Granted if the session has no lease, the holder is the same, or the request names the lease
+    /// that it replaces. A lease that has expired is not replaced by itself: only the caller can
+    /// check whether its holder is alive.
     ///
     /// # Errors
     ///
-    /// [`StoreError::LeaseHeld`] with the holder, if another process holds the lease.
+    /// [`StoreError::LeaseHeld`] with the holder, and whether the lease has expired.
     fn acquire_lease(
         &self,
         request: LeaseRequest,
@@ -61,7 +62,7 @@ pub trait EventStore: Send + Sync + 'static {
     fn renew_lease(
         &self,
         lease: &Lease,
-        until: Timestamp,
+        term: LeaseTerm,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Releases a lease. If it is not the newest, nothing happens and this is not an error.
@@ -75,8 +76,8 @@ pub struct LogPosition {
     pub revision: u64,
     /// The fence of the writer's lease; 0 for a session that was never leased.
     pub fence: u64,
-    /// The time to which the write also extends the lease.
-    pub lease_until: Option<Timestamp>,
+    /// The term for which the write also renews the lease.
+    pub lease_term: Option<LeaseTerm>,
 }
 
 impl LogPosition {
@@ -85,7 +86,7 @@ impl LogPosition {
         Self {
             revision,
             fence: 0,
-            lease_until: None,
+            lease_term: None,
         }
     }
 
@@ -152,6 +153,28 @@ impl WriteBatch {
     }
 }
 
+/// The term of a lease: it begins when the lease is granted or renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeaseTerm {
+    /// The time by the clock of the process. A store that many machines share has a clock of its
+    /// own and ignores it.
+    pub now: Timestamp,
+    /// The time until the lease expires, unless it is renewed.
+    pub span: Duration,
+}
+
+impl LeaseTerm {
+    /// Returns the time at which the lease expires, by the clock of the process.
+    pub fn expiry(self) -> Timestamp {
+        self.expiry_after(self.now)
+    }
+
+    /// Returns the time at which the lease expires if it begins at `now`.
+    pub fn expiry_after(self, now: Timestamp) -> Timestamp {
+        now.plus(self.span)
+    }
+}
+
 /// A request to drive a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRequest {
@@ -159,11 +182,9 @@ pub struct LeaseRequest {
     pub session: SessionId,
     /// The requesting process, named so that others can check whether it is alive.
     pub holder: Arc<str>,
-    /// The current time.
-    pub now: Timestamp,
-    /// The time the lease expires; it can be renewed.
-    pub until: Timestamp,
-    /// The fence of a lease whose holder is known to be dead; it is replaced before it expires.
+    /// The term of the lease; it can be renewed.
+    pub term: LeaseTerm,
+    /// The fence of the lease that is replaced, because its holder is lost or was asked about.
     pub instead_of: Option<u64>,
     /// The session whose call started this one, if it is the session of an agent. The first lease
     /// that names it sets it for good.
@@ -171,21 +192,26 @@ pub struct LeaseRequest {
 }
 
 impl LeaseRequest {
-    /// Checks that the request is granted for a session with the lease `held` and this `fence`.
+    /// Checks that the request is granted for a session with the lease `held` and this `fence`, at
+    /// the time `now` of the store.
     ///
     /// # Errors
     ///
-    /// [`StoreError::LeaseHeld`] with the holder, if another process holds the lease.
+    /// [`StoreError::LeaseHeld`] with the holder, if there is one.
     pub fn check_granted(
         &self,
         held: Option<&(Arc<str>, Timestamp)>,
         fence: u64,
+        now: Timestamp,
     ) -> Result<(), StoreError> {
-        // `instead_of` names the fence that was seen: if another process replaced the dead holder
+        // `instead_of` names the fence that was seen: if another process replaced the lost holder
         // in the meantime, its lease stays.
         let held =
             held.filter(|(holder, _)| *holder != self.holder && self.instead_of != Some(fence));
-        Lease::check_free(self.session, held, fence, self.now)
+        match held {
+            Some(held) => Err(Lease::held_error(self.session, held, fence, now)),
+            None => Ok(()),
+        }
     }
 }
 
@@ -214,13 +240,23 @@ impl Lease {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         match held {
-            Some((holder, until)) if *until > now => Err(StoreError::LeaseHeld {
-                session,
-                holder: holder.clone(),
-                until: *until,
-                fence,
-            }),
+            Some(held) if held.1 > now => Err(Self::held_error(session, held, fence, now)),
             Some(_) | None => Ok(()),
+        }
+    }
+
+    fn held_error(
+        session: SessionId,
+        (holder, until): &(Arc<str>, Timestamp),
+        fence: u64,
+        now: Timestamp,
+    ) -> StoreError {
+        StoreError::LeaseHeld {
+            session,
+            holder: holder.clone(),
+            until: *until,
+            is_expired: *until <= now,
+            fence,
         }
     }
 }

@@ -8,9 +8,10 @@ use futures::future::BoxFuture;
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
     CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem,
-    MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter, SessionId,
-    SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow, WriteBatch,
+    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
+    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
+    SessionId, SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow,
+    WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -106,7 +107,7 @@ passed_on! {
         events<'a>(session: SessionId, after: u64, limit: usize) -> Vec<Arc<Event>>;
         revision<'a>(session: SessionId) -> u64;
         acquire_lease<'a>(request: LeaseRequest) -> Lease;
-        renew_lease<'a>(lease: &'a Lease, until: Timestamp) -> ();
+        renew_lease<'a>(lease: &'a Lease, term: LeaseTerm) -> ();
         release_lease<'a>(lease: &'a Lease) -> ();
     }
     RecordStore {

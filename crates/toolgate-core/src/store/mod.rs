@@ -85,6 +85,8 @@ pub enum StoreError {
         holder: Arc<str>,
         /// The time the lease expires, unless it is renewed.
         until: Timestamp,
+        /// True if it has expired by the clock of the store.
+        is_expired: bool,
         /// The fence of its lease.
         fence: u64,
     },
@@ -107,7 +109,68 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The store cannot be used now, and waiting for it did not help.
+    ///
+    /// Whether a write that was under way is in the store is not known. What was acknowledged
+    /// before is kept.
+    #[error("the store {}: {source}", reason.text())]
+    Unavailable {
+        /// The reason.
+        reason: UnavailableReason,
+        /// The error of the backend.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The store failed; `source()` has the cause.
     #[error("the store did not complete the request: {0}")]
     Backend(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// The reason why a store cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnavailableReason {
+    /// The server could not be reached, or the connection was lost.
+    Away,
+    /// Another process held a lock for too long.
+    Locked,
+    /// There is no space left.
+    Full,
+    /// The database was deleted or replaced while it was in use.
+    Gone,
+}
+
+impl UnavailableReason {
+    /// All reasons.
+    pub const ALL: [Self; 4] = [Self::Away, Self::Locked, Self::Full, Self::Gone];
+
+    /// Returns the wire name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::Locked => "locked",
+            Self::Full => "full",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// Returns the text that people read; it follows "the store".
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Away => "cannot be reached",
+            Self::Locked => "is locked by another process",
+            Self::Full => "has no space left",
+            Self::Gone => "was deleted or replaced",
+        }
+    }
+}
+
+impl StoreError {
+    /// Returns the reason why the store cannot be used, if this is the error.
+    pub fn unavailable_reason(&self) -> Option<UnavailableReason> {
+        match self {
+            Self::Unavailable { reason, .. } => Some(*reason),
+            _ => None,
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! The settings that a run began with, stored beside the message that begins it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Labels, LayerName, OutputFormat, TaskComplexity, ToolChoice, ToolName};
+use crate::{HumanDuration, Labels, LayerName, OutputFormat, TaskComplexity, ToolChoice, ToolName};
 
 /// The settings that a run began with, so that resuming it needs no argument and widens nothing.
 ///
@@ -27,6 +28,12 @@ pub struct RunRecord {
     /// What happens at that limit, if the run has a rule of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_cap: Option<OnCap>,
+    /// The time that the run may take, if it has a limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<HumanDuration>,
+    /// The time that each of its turns may take, if it has a limit of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_deadline: Option<HumanDuration>,
     /// The complexity of the work, for the routing among models.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight: Option<TaskComplexity>,
@@ -42,7 +49,7 @@ pub struct RunRecord {
 }
 
 /// Behaviour of a run that has reached its limit of iterations.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnCap {
     /// The model is asked once more, without tools, to answer with what it has.
@@ -71,6 +78,8 @@ mod tests {
             }),
             max_iterations: Some(3),
             on_cap: Some(OnCap::Fail),
+            deadline: Some(HumanDuration::from_secs(300)),
+            turn_deadline: Some(HumanDuration::from_secs(5)),
             weight: Some(TaskComplexity::Heavy),
             layers: vec!["scope".into()],
             tools: vec!["look".into()],

@@ -336,10 +336,45 @@ impl From<ToolError> for CallError {
     }
 }
 
-impl<E: std::error::Error> From<E> for ToolError {
+/// The model reads that the tool failed; the operator reads the error and its causes. A lost
+/// connection or a timeout of the operating system is worth another attempt.
+impl<E: std::error::Error + 'static> From<E> for ToolError {
     fn from(error: E) -> Self {
-        Self::new("the tool failed").with_operator_detail(error_chain(&error))
+        let failed = Self::new("the tool failed").with_operator_detail(error_chain(&error));
+        if is_passing_io_error(&error) {
+            failed.with_category(ErrorCategory::Transient)
+        } else {
+            failed
+        }
     }
+}
+
+/// Checks whether the first I/O error among `error` and its causes may pass by itself.
+fn is_passing_io_error(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind as K;
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(cause) = error.downcast_ref::<std::io::Error>() {
+            let is_passing = matches!(
+                cause.kind(),
+                K::TimedOut
+                    | K::Interrupted
+                    | K::WouldBlock
+                    | K::ConnectionRefused
+                    | K::ConnectionReset
+                    | K::ConnectionAborted
+                    | K::NotConnected
+                    | K::BrokenPipe
+                    | K::ResourceBusy
+                    | K::NetworkDown
+                    | K::NetworkUnreachable
+                    | K::HostUnreachable
+            );
+            return is_passing;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// The services for a running tool: progress, cancellation, and the call's origin.
@@ -547,6 +582,21 @@ mod tests {
         assert!(!error.model.contains("hunter2"));
         assert!(!format!("{error:?}").contains("hunter2"));
         assert!(error.operator.expect("kept").contains("hunter2"));
+    }
+
+    #[test]
+    fn a_lost_connection_or_a_timeout_is_worth_another_attempt() {
+        use std::io::{Error, ErrorKind as K};
+        for kind in [K::TimedOut, K::ConnectionReset, K::ConnectionRefused] {
+            let direct = ToolError::from(Error::from(kind));
+            // An I/O error that another error wraps counts as well.
+            let wrapped = ToolError::from(crate::StoreError::Backend(Error::from(kind).into()));
+            for error in [direct, wrapped] {
+                assert_eq!(error.category, ErrorCategory::Transient, "{kind:?}");
+            }
+        }
+        let error = ToolError::from(Error::from(K::InvalidData));
+        assert_ne!(error.category, ErrorCategory::Transient);
     }
 
     #[test]

@@ -530,6 +530,7 @@ mod tests {
                 executor: None,
                 external: true,
                 arguments_digest: digest,
+                arguments: None,
             },
             ToolEvent::ToolExecutionProgress {
                 progress: Progress::fraction(1, 2),
@@ -592,6 +593,7 @@ mod tests {
             SessionEvent::UserMessage {
                 message: 0,
                 text: text.clone(),
+                text_bytes: None,
                 steering: true,
             },
             SessionEvent::ModelRouted(routed),
@@ -603,6 +605,7 @@ mod tests {
             SessionEvent::InferenceFinished {
                 message: 1,
                 text,
+                text_bytes: Some(20_000),
                 calls: 0,
                 finish,
                 usage: Some(usage),

@@ -7,8 +7,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalRequest, ApproverIdentity, Digest, ErrorCategory, ExecutorTag, IdentitySource, Json,
-    LogLevel, Notes, Principal, Progress, SettledOutcome, Status,
+    ApprovalRequest, ApproverIdentity, Digest, ErrorCategory, ExecutorTag, FileChange,
+    IdentitySource, Json, LogLevel, Notes, Principal, Progress, SettledOutcome, Status,
+    ToastNotice,
 };
 
 /// The phase of one invocation; `SettledOutcome` is the last.
@@ -46,13 +47,20 @@ impl Phase {
         match (self, event) {
             // Before the arm for notes, which accepts every other phase: nothing follows the end.
             (Self::Settled(_), _) => Err(illegal()),
-            // Notes and log lines change nothing.
-            (open, E::ToolCallAudit { .. } | E::ToolLog { .. }) => Ok(open),
-            // The first request; another one because something changed since; or a running tool,
-            // such as an agent, that needs approval itself.
-            (Self::Requested | Self::Approved | Self::Running, E::ToolApprovalRequested(_)) => {
-                Ok(Self::AwaitingApproval)
-            }
+            // Notes, log lines and what is reported for people change nothing.
+            (
+                open,
+                E::ToolCallAudit { .. }
+                | E::ToolLog { .. }
+                | E::ToolFilesChanged { .. }
+                | E::ToolToast(_),
+            ) => Ok(open),
+            // The first request; another one because something changed since, or in place of one that
+            // cannot be decided; or a running tool, such as an agent, that needs approval itself.
+            (
+                Self::Requested | Self::AwaitingApproval | Self::Approved | Self::Running,
+                E::ToolApprovalRequested(_),
+            ) => Ok(Self::AwaitingApproval),
             // A standing rule approves without an approval request.
             (Self::Requested | Self::AwaitingApproval, E::ToolApproved { .. }) => {
                 Ok(Self::Approved)
@@ -196,6 +204,10 @@ pub enum ToolEvent {
         external: bool,
         /// The digest of the arguments that reach the executor.
         arguments_digest: Digest,
+        /// These arguments, redacted, if they are not the requested ones: an approver or a layer
+        /// changed them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Json>,
     },
     /// The tool reports progress.
     ToolExecutionProgress {
@@ -213,6 +225,9 @@ pub enum ToolEvent {
         result_bytes: u64,
         /// The size of the text for the model in bytes.
         model_bytes: u64,
+        /// The beginning of the text for the model, redacted; absent if it is the result itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model_text: Option<String>,
         /// The number of times the executor was started; 0 if the result was cached.
         attempts: u32,
         /// True if the result was cached from an earlier call.
@@ -252,6 +267,16 @@ pub enum ToolEvent {
         /// The notes.
         audit: Notes,
     },
+    /// The call has changed files.
+    ToolFilesChanged {
+        /// The changes, with redacted paths. The tool and the call are those of the event.
+        changes: Vec<FileChange>,
+        /// The number of further changes that are not listed.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        omitted: u64,
+    },
+    /// A message for the people at the screen. It says nothing about the phase of the invocation.
+    ToolToast(ToastNotice),
     /// A diagnostic line. It says nothing about the phase of the invocation.
     ToolLog {
         /// The importance.
@@ -259,6 +284,11 @@ pub enum ToolEvent {
         /// The line.
         message: String,
     },
+}
+
+/// Checks whether there is nothing to write.
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl ToolEvent {
@@ -276,6 +306,8 @@ impl ToolEvent {
             Self::ToolExecutionInterrupted { .. } => "tool_execution_interrupted",
             Self::ToolSkipped { .. } => "tool_skipped",
             Self::ToolCallAudit { .. } => "tool_call_audit",
+            Self::ToolFilesChanged { .. } => "tool_files_changed",
+            Self::ToolToast(_) => "tool_toast",
             Self::ToolLog { .. } => "tool_log",
         }
     }
@@ -294,6 +326,8 @@ impl ToolEvent {
             | Self::ToolExecutionStarted { .. }
             | Self::ToolExecutionProgress { .. }
             | Self::ToolCallAudit { .. }
+            | Self::ToolFilesChanged { .. }
+            | Self::ToolToast(_)
             | Self::ToolLog { .. } => None,
         }
     }
@@ -318,6 +352,7 @@ impl ToolEvent {
                 result_digest: settled.value.digest(),
                 result_bytes: settled.value_size() as u64,
                 model_bytes: settled.model_size() as u64,
+                model_text: settled.text.as_deref().map(str::to_owned),
                 attempts: settled.attempts,
                 cached: settled.cached,
                 duration_ms,
@@ -400,6 +435,7 @@ mod tests {
             executor: None,
             external,
             arguments_digest: digest,
+            arguments: None,
         };
         let mut all = vec![
             ToolEvent::ToolRequested {
@@ -425,6 +461,17 @@ mod tests {
             ToolEvent::ToolCallAudit {
                 audit: Notes::default(),
             },
+            ToolEvent::ToolFilesChanged {
+                changes: vec![FileChange::new("a", crate::FileChangeKind::Created)],
+                omitted: 0,
+            },
+            ToolEvent::ToolToast(ToastNotice {
+                level: crate::ToastLevel::Info,
+                title: "t".into(),
+                message: "hi".into(),
+                duration_ms: None,
+                action: None,
+            }),
             ToolEvent::ToolLog {
                 level: LogLevel::Info,
                 message: "hi".into(),
@@ -476,17 +523,22 @@ mod tests {
                     ("tool_execution_interrupted", end),
                     ("tool_skipped", end),
                     ("tool_call_audit", Some(Requested)),
+                    ("tool_files_changed", Some(Requested)),
+                    ("tool_toast", Some(Requested)),
                     ("tool_log", Some(Requested)),
                 ],
             ),
             (
                 AwaitingApproval,
                 &[
+                    ("tool_approval_requested", Some(AwaitingApproval)),
                     ("tool_approved", Some(Approved)),
                     ("tool_denied", end),
                     ("tool_execution_failed", end),
                     ("tool_execution_interrupted", end),
                     ("tool_call_audit", Some(AwaitingApproval)),
+                    ("tool_files_changed", Some(AwaitingApproval)),
+                    ("tool_toast", Some(AwaitingApproval)),
                     ("tool_log", Some(AwaitingApproval)),
                 ],
             ),
@@ -501,6 +553,8 @@ mod tests {
                     ("tool_execution_interrupted", end),
                     ("tool_skipped", end),
                     ("tool_call_audit", Some(Approved)),
+                    ("tool_files_changed", Some(Approved)),
+                    ("tool_toast", Some(Approved)),
                     ("tool_log", Some(Approved)),
                 ],
             ),
@@ -514,6 +568,8 @@ mod tests {
                     ("tool_execution_failed", end),
                     ("tool_execution_interrupted", end),
                     ("tool_call_audit", Some(Running)),
+                    ("tool_files_changed", Some(Running)),
+                    ("tool_toast", Some(Running)),
                     ("tool_log", Some(Running)),
                 ],
             ),
@@ -526,6 +582,8 @@ mod tests {
                     ("tool_execution_failed", end),
                     ("tool_execution_interrupted", end),
                     ("tool_call_audit", Some(AwaitingResult)),
+                    ("tool_files_changed", Some(AwaitingResult)),
+                    ("tool_toast", Some(AwaitingResult)),
                     ("tool_log", Some(AwaitingResult)),
                 ],
             ),

@@ -317,8 +317,11 @@ impl Turn {
             ToolEvent::ToolApprovalRequested(_) => slot.generation += 1,
             _ => {}
         }
+        // A request in place of a pending one is new, although the phase stays.
+        let is_new =
+            Some(phase) != slot.phase || matches!(event, ToolEvent::ToolApprovalRequested(_));
         // A new phase is new work: run what was requested or approved, ask for what is pending.
-        if Some(phase) != slot.phase
+        if is_new
             && matches!(
                 phase,
                 Phase::Requested | Phase::Approved | Phase::AwaitingApproval
@@ -326,7 +329,7 @@ impl Turn {
         {
             slot.mark_fresh(at, &mut self.fresh);
         }
-        if Some(phase) != slot.phase || matches!(event, ToolEvent::ToolExecutionStarted { .. }) {
+        if is_new || matches!(event, ToolEvent::ToolExecutionStarted { .. }) {
             // The stack has seen the input, so another one may arrive for the new phase or attempt.
             slot.answered = None;
         }
@@ -510,6 +513,7 @@ mod tests {
             executor: None,
             external,
             arguments_digest: Digest::of_bytes(b""),
+            arguments: None,
         }
     }
 

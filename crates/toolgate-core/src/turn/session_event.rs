@@ -18,9 +18,13 @@ pub enum SessionEvent {
     UserMessage {
         /// The number of the message in the session.
         message: u64,
-        /// The text, redacted and truncated.
+        /// The text, redacted; of a long one its beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
+        /// The length of the whole redacted text in bytes, if `text` is only its beginning. The
+        /// record of the message has all of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text_bytes: Option<u64>,
         /// True if it arrived during a run.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         steering: bool,
@@ -40,9 +44,13 @@ pub enum SessionEvent {
     InferenceFinished {
         /// The number of the message in the session.
         message: u64,
-        /// The text, redacted and truncated.
+        /// The text, redacted; of a long one its beginning.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
+        /// The length of the whole redacted text in bytes, if `text` is only its beginning. The
+        /// record of the message has all of it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text_bytes: Option<u64>,
         /// The number of calls it asks for.
         calls: u32,
         /// The reason it stopped.
@@ -140,6 +148,9 @@ pub enum RunEnd {
     BudgetExceeded,
     /// A loop was detected.
     LoopGuard,
+    /// A deadline was reached. What was running is cancelled; what waits for a decision still
+    /// does.
+    Deadline,
     /// The run was cancelled.
     Cancelled,
     /// A model request failed, or another error occurred.
@@ -148,12 +159,13 @@ pub enum RunEnd {
 
 impl RunEnd {
     /// Every way in which a run ends.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Completed,
         Self::Suspended,
         Self::MaxIterations,
         Self::BudgetExceeded,
         Self::LoopGuard,
+        Self::Deadline,
         Self::Cancelled,
         Self::Failed,
     ];
@@ -166,6 +178,7 @@ impl RunEnd {
             Self::MaxIterations => "iteration limit reached",
             Self::BudgetExceeded => "budget exceeded",
             Self::LoopGuard => "loop detected",
+            Self::Deadline => "deadline reached",
             Self::Cancelled => "interrupted",
             Self::Failed => "failed",
         }
@@ -179,6 +192,7 @@ impl RunEnd {
             Self::MaxIterations => "max_iterations",
             Self::BudgetExceeded => "budget_exceeded",
             Self::LoopGuard => "loop_guard",
+            Self::Deadline => "deadline",
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
         }

@@ -177,6 +177,7 @@ impl World {
                     executor: None,
                     external: outside,
                     arguments_digest: digest,
+                    arguments: None,
                 };
                 self.apply(n, event);
             }

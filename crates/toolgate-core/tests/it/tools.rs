@@ -416,3 +416,37 @@ async fn run_twice_notices_a_layer_that_forgets_what_it_did() {
         .await
         .assert_replays();
 }
+
+#[tokio::test]
+async fn hooks_are_listed_added_and_removed_while_calls_run() {
+    let hooks = std::sync::Arc::new(Hooks::new());
+    let shared = hooks.clone();
+    let through = toolgate_core::from_fn(move |call, next| {
+        let shared = shared.clone();
+        async move { shared.handle(call, next).await }
+    });
+    let stack = Stack::over(toolgate_testkit::echo())
+        .layer(through)
+        .build()
+        .expect("in order");
+    assert!(stack.run(toolgate_testkit::call("pay")).await.is_ok());
+    let id = hooks.add_before("pay", |_| {
+        std::future::ready(HookAction::Abort {
+            reason: "closed".into(),
+            result: None,
+        })
+    });
+    hooks.add_after("*", |_, outcome| std::future::ready(outcome));
+    let listed: Vec<_> = hooks
+        .list()
+        .into_iter()
+        .map(|entry| (entry.moment, entry.tool))
+        .collect();
+    use toolgate_core::HookMoment::{After, Before};
+    assert_eq!(listed, [(Before, "pay".into()), (After, "*".into())]);
+    let blocked = stack.run(toolgate_testkit::call("pay")).await;
+    assert_eq!(blocked.status(), Some(Status::Blocked));
+    assert!(hooks.remove(id));
+    assert!(!hooks.remove(id), "it is gone");
+    assert!(stack.run(toolgate_testkit::call("pay")).await.is_ok());
+}

@@ -87,7 +87,8 @@ pub struct StackSection {
     pub order: Option<Vec<String>>,
     /// The names of layers that may be placed outside their band.
     pub allow_out_of_band: Vec<String>,
-    /// The time limit of a whole turn; the linter compares the limits of layers with it.
+    /// The time that the calls of a turn may take together. Running calls are cancelled then, pending
+    /// ones stay pending, and the run ends with `deadline`.
     pub turn_deadline: Option<HumanDuration>,
 }
 impl Config {

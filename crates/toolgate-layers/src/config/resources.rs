@@ -166,6 +166,11 @@ impl SharedRedactor {
         Self(Arc::new(ChainedRedactor(self, Self::new(other))))
     }
 
+    /// Checks whether it has rules of a program, which may fail. The bundled ones do not.
+    pub(crate) fn can_fail(&self) -> bool {
+        self.0.can_fail()
+    }
+
     /// Checks whether both are the same instance.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -204,6 +209,10 @@ impl SharedRedactor {
 
 /// A redactor that can say that there is nothing to redact, without making a copy.
 trait LazyRedactor: Redactor {
+    fn can_fail(&self) -> bool {
+        true
+    }
+
     fn changed_text(&self, text: &str) -> Result<Option<String>, RedactionError> {
         Ok(Some(self.redact_text(text)?).filter(|clean| clean != text))
     }
@@ -241,9 +250,17 @@ impl<R: Redactor> Redactor for ComparingRedactor<R> {
 
 impl<R: Redactor> LazyRedactor for ComparingRedactor<R> {}
 
-impl LazyRedactor for ChainedRedactor {}
+impl LazyRedactor for ChainedRedactor {
+    fn can_fail(&self) -> bool {
+        self.0.can_fail() || self.1.can_fail()
+    }
+}
 
 impl LazyRedactor for SecretScanner {
+    fn can_fail(&self) -> bool {
+        false
+    }
+
     fn changed_text(&self, text: &str) -> Result<Option<String>, RedactionError> {
         Ok(match self.redact_str(text) {
             Cow::Borrowed(_) => None,
@@ -276,6 +293,51 @@ impl Redactor for SharedRedactor {
     }
     fn safe_prefix(&self, text: &str) -> usize {
         run_contained_sync(|| self.0.safe_prefix(text)).unwrap_or(0)
+    }
+}
+
+/// Creates a redactor from a function. It sees every value and text that is stored, shown or told
+/// to the model, and returns a copy, or `None` to leave it unchanged. A text is passed as a JSON
+/// string and has to stay one. If it fails or panics, the value is withheld; if that value is the
+/// arguments of a call, the call does not run.
+///
+/// A text that is still streaming is shown only when it is complete, because a function cannot say
+/// how much of it is safe.
+///
+/// ```
+/// use toolgate_core::{Json, RedactionError, Redactor as _};
+/// use toolgate_layers::redact_fn;
+///
+/// let names = redact_fn(|value: &Json| {
+///     let text = value.to_string().replace("Ann", "[name]");
+///     text.parse().map(Some).map_err(|_| RedactionError)
+/// });
+/// assert_eq!(names.redact_text("Dear Ann")?, "Dear [name]");
+/// # Ok::<(), RedactionError>(())
+/// ```
+pub fn redact_fn<F>(redact: F) -> impl Redactor
+where
+    F: Fn(&Json) -> Result<Option<Json>, RedactionError> + Send + Sync + 'static,
+{
+    FunctionRedactor(redact)
+}
+
+/// The redactor of [`redact_fn`].
+struct FunctionRedactor<F>(F);
+
+impl<F> Redactor for FunctionRedactor<F>
+where
+    F: Fn(&Json) -> Result<Option<Json>, RedactionError> + Send + Sync + 'static,
+{
+    fn redact(&self, value: &Json) -> Result<Json, RedactionError> {
+        Ok((self.0)(value)?.unwrap_or_else(|| value.clone()))
+    }
+
+    fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
+        match (self.0)(&Json::from(text))? {
+            Some(clean) => clean.as_str().map(str::to_owned).ok_or(RedactionError),
+            None => Ok(text.to_owned()),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, ToolHints, ToolKind,
-    run_contained_sync, serialized_word,
+    note_keys, run_contained_sync, serialized_word,
 };
 
 use crate::{
@@ -174,7 +174,8 @@ impl Layer for Summary {
             None
         };
         if let Some(settled) = outcome.settled_mut() {
-            fill_notes(settled, &call, line);
+            let plain = matches!(self.format, SummaryFormat::Template(_));
+            fill_notes(settled, &call, line, plain);
         }
         outcome
     }
@@ -189,7 +190,7 @@ impl Layer for Summary {
 }
 
 /// Adds what is known to the notes and keeps what is already noted.
-fn fill_notes(settled: &mut SettledOutcome, call: &Call, line: Option<String>) {
+fn fill_notes(settled: &mut SettledOutcome, call: &Call, line: Option<String>, plain: bool) {
     let kind = call.annotations().kind;
     let hints = call.annotations().hints;
     let hints = Some(hints).filter(|hints| *hints != ToolHints::default());
@@ -197,6 +198,11 @@ fn fill_notes(settled: &mut SettledOutcome, call: &Call, line: Option<String>) {
         return;
     }
     let notes = settled.notes.fields_mut();
+    // Screens show tool, status and duration anyway, so they leave out a line that only repeats
+    // them.
+    if plain && line.is_some() {
+        notes.insert(note_keys::PLAIN_SUMMARY, &true);
+    }
     notes.summary = notes.summary.take().or(line);
     notes.kind = notes.kind.or(kind);
     notes.hints = notes.hints.or(hints);

@@ -247,9 +247,16 @@ impl Layer for Retry {
     }
 }
 
-/// Marks an outcome after the last attempt.
-fn mark_gave_up(outcome: Outcome, attempts: u32, next: &Next, why: &'static str) -> Outcome {
+/// Marks an outcome after the last attempt. The model reads how often the call was attempted, so that
+/// it does not simply repeat it.
+fn mark_gave_up(mut outcome: Outcome, attempts: u32, next: &Next, why: &'static str) -> Outcome {
     next.note_reason(why);
+    let error = outcome.settled_mut();
+    if let Some(error) = error.and_then(|settled| settled.error.as_mut())
+        && attempts > 1
+    {
+        error.model = format!("{} (failed after {attempts} attempts)", error.model);
+    }
     let note = json!({ "attempts": attempts, "gave_up": true });
     outcome.with_notes(|notes| notes.insert(note_keys::RETRY, &note))
 }

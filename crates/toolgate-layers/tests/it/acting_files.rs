@@ -101,6 +101,34 @@ fn every_spelling_and_every_way_to_name_the_file_counts() {
         json!({ "command": "cd .git && tee config" }),
         json!({ "command": "cp x .gi?/config" }),
         json!({ "command": "ln -sf x AGENTS.md" }),
+        json!({ "command": "sed -i s/a/b/ AGENTS.md" }),
+        json!({ "command": "sed -n 1p AGENTS.md -i" }),
+        json!({ "command": "sed -n 'w AGENTS.md' x" }),
+        json!({ "command": "sed -n '1w AGENTS.md' AGENTS.md" }),
+        json!({ "command": "sed -e 1p -e 'w x' AGENTS.md" }),
+        json!({ "command": "sed -f x AGENTS.md" }),
+        json!({ "command": "sed --in-place=x 1p AGENTS.md" }),
+        json!({ "command": "sed -n 1p AGENTS.md > .envrc" }),
+        json!({ "command": "find .git -delete" }),
+        json!({ "command": "find .git -name config -exec rm '{}' +" }),
+        json!({ "command": "find . -fprint AGENTS.md" }),
+        json!({ "command": "find . -fls .envrc" }),
+        json!({ "command": "find .git -ok rm '{}' ';'" }),
+        json!({ "command": "git diff --output=AGENTS.md" }),
+        json!({ "command": "git diff --outp AGENTS.md" }),
+        json!({ "command": "git log -p --output AGENTS.md" }),
+        json!({ "command": "git -c diff.external=x diff AGENTS.md" }),
+        json!({ "command": "git diff > AGENTS.md" }),
+        json!({ "command": "git show HEAD:x | tee AGENTS.md" }),
+        json!({ "command": "git checkout AGENTS.md" }),
+        json!({ "command": "git restore --source=x AGENTS.md" }),
+        json!({ "command": "git mv x AGENTS.md" }),
+        json!({ "command": "git commit -m x; cp y AGENTS.md" }),
+        json!({ "command": "echo x | xargs rm AGENTS.md" }),
+        json!({ "command": "cat AGENTS.md > .envrc" }),
+        json!({ "command": "du -sh .git; rm -r .git" }),
+        json!({ "path": "a", "target": "AGENTS.md" }),
+        json!({ "content": ".github/workflows/ci.yml" }),
     ] {
         let effect = space.effect(&policy, "change", arguments.clone());
         assert_eq!(effect, PolicyEffect::Ask, "{arguments}");
@@ -120,6 +148,19 @@ fn other_files_and_calls_that_only_read_are_not_asked_about() {
         json!({ "command": "ls -la .git" }),
         json!({ "command": "git add AGENTS.md" }),
         json!({ "command": "cargo test" }),
+        json!({ "command": "git diff AGENTS.md" }),
+        json!({ "command": "git diff --stat -- AGENTS.md .github" }),
+        json!({ "command": "git log --oneline -5 -- .github" }),
+        json!({ "command": "git --no-pager show HEAD -- AGENTS.md" }),
+        json!({ "command": "git commit -m 'update AGENTS.md'" }),
+        json!({ "command": "git add AGENTS.md && git commit -q -m 'Add AGENTS.md'" }),
+        json!({ "command": "find . -not -path './.git/*'" }),
+        json!({ "command": "find . -path ./.git -prune -o -type f -print" }),
+        json!({ "command": "du -sh .git" }),
+        json!({ "command": "sed -n 1,5p AGENTS.md" }),
+        json!({ "command": "sed -n '$p' AGENTS.md | head -n 1" }),
+        json!({ "path": "a", "content": ".github/workflows/ci.yml" }),
+        json!({ "path": "a", "old_text": ".git/config", "new_text": ".github" }),
     ] {
         let effect = space.effect(ALLOW_ALL, "change", arguments.clone());
         assert_eq!(effect, PolicyEffect::Allow, "{arguments}");
@@ -143,6 +184,110 @@ fn other_files_and_calls_that_only_read_are_not_asked_about() {
     );
     let judged = space.policy(ALLOW_ALL).judge(&Call::new(seed));
     assert_eq!(judged.effect, PolicyEffect::Allow);
+}
+
+#[test]
+fn a_setting_of_git_that_acts_later_is_written_only_with_a_decision() {
+    let space = LinkedWorkspace::new();
+    for command in [
+        "git config core.hooksPath ../hooks",
+        "git config --global CORE.hookspath x",
+        "git config set core.fsmonitor ./x",
+        "git config --add include.path ../x",
+        "git config includeIf.gitdir:~/x.path y",
+        "git config core.sshCommand 'ssh -i x'",
+        "git config core.editor x",
+        "git config core.pager x",
+        "git config pager.log x",
+        "git config alias.st '!touch x'",
+        "git config filter.lfs.smudge x",
+        "git config url.https://evil.com/.insteadOf https://github.com/",
+        "git config --edit",
+        "git -C sub config core.hooksPath x",
+        "sh -c 'git config core.hooksPath x'",
+        "git config \"$KEY\" x",
+        "git config core.hooks\"\"Path x",
+        "K=core.hooksPath; git config $K x",
+        "git clone -c core.hooksPath=x https://example.com/r",
+        "git clone --config=core.fsmonitor=x r",
+        "env A=b git config core.hooksPath x",
+        "git config alias.st '-c core.fsmonitor=./x status'",
+        "git config alias.st 'grep -O./x .'",
+        "git config --rename-section x core",
+        "git config rename-section x core",
+        "git config c?re.fsmonitor ./x",
+        "c=config; git $c core.pager x",
+        "git $(echo config) core.pager x",
+        "git config tar.x.command ./x",
+        "git config sendemail.tocmd ./x",
+        "git config protocol.ext.allow always",
+    ] {
+        let effect = space.effect(ALLOW_ALL, "run", json!({ "command": command }));
+        assert_eq!(effect, PolicyEffect::Ask, "{command}");
+    }
+    for command in [
+        "git config user.name Ann",
+        "git config --get core.hooksPath",
+        "git config core.hooksPath",
+        "git config --global --list",
+        "git config alias.co checkout",
+        "git config pull.rebase true",
+        "git status",
+        "git clone https://example.com/r",
+    ] {
+        let effect = space.effect(ALLOW_ALL, "run", json!({ "command": command }));
+        assert_eq!(effect, PolicyEffect::Allow, "{command}");
+    }
+}
+
+#[test]
+fn a_host_that_cannot_be_read_is_asked_about_under_a_rule_about_domains() {
+    let space = LinkedWorkspace::new();
+    let judge = |effect: &str, command: &str| {
+        let rule = format!("[[rules]]\neffect = \"{effect}\"\ndomain = '*.evil.com'");
+        let policy = format!("default = \"allow\"\n{rule}");
+        space.effect(&policy, "run", json!({ "command": command }))
+    };
+    for command in [
+        "curl $H",
+        "curl \"$(cat u)\"",
+        "wget -q https://${H}/x",
+        "cat u | xargs curl $X",
+        "$PROGRAM $H",
+        "ssh `cat h`",
+        "curl ev{i,o}l.com",
+        "curl 'http://evi[l-l].com/'",
+        "curl 'http://a.{e}vil.com'",
+        "curl 'https://u:p@a.ev{il}.com:80/x'",
+        "curl 'a.ev[i-i]l.com'",
+        "curl http://a.evil[.-.]com/",
+        "\"$X\" a",
+    ] {
+        for effect in ["deny", "ask"] {
+            assert_ne!(
+                judge(effect, command),
+                PolicyEffect::Allow,
+                "{effect}: {command}"
+            );
+        }
+    }
+    for command in [
+        "curl example.com",
+        "curl 'http://[::1]:80/x'",
+        "curl -d '{\"a\": [1]}' example.com",
+        "curl 'http://example.com/[1-3]'",
+        "echo $HOME",
+        "for f in *; do echo $f; done",
+        "git log main..dev",
+        "java com.example.Main",
+    ] {
+        assert_eq!(judge("deny", command), PolicyEffect::Allow, "{command}");
+    }
+    let all = "default = \"allow\"\n[[rules]]\neffect = \"deny\"\ndomain = '*'";
+    for command in ["git log main..dev", "java com.example.Main"] {
+        let effect = space.effect(all, "run", json!({ "command": command }));
+        assert_eq!(effect, PolicyEffect::Allow, "{command}");
+    }
 }
 
 #[test]

@@ -9,11 +9,11 @@ use toolgate_core::{
     RedactionError, Registry, Schema, SettledOutcome, Stack, Status, Timestamp, ToolSpec,
 };
 use toolgate_layers::{
-    Config, FileChanges, FileWatcher, Ledger, MemoryReceipts, OutputCap, ProgressLayer,
-    ProgressManager, ReceiptFilter, Receipts, Redact, Resources, SinkError, Summary, Telemetry,
-    ToastLevel, ToastManager, Toasts, ToolSpan, default_stack, receipt_fn, span_fn,
+    Config, FileChanges, Ledger, MemoryReceipts, OutputCap, ReceiptFilter, Receipts, Redact,
+    Resources, SharedRedactor, SinkError, Summary, Telemetry, ToastLevel, Toasts, ToolSpan,
+    default_stack, receipt_fn, redact_fn, span_fn,
 };
-use toolgate_testkit::{FakeExecutor, TestClock, env_at, seed_for};
+use toolgate_testkit::{FakeExecutor, ReportProbe, TestClock, env_at, seed_for};
 
 fn interrupted() -> SettledOutcome {
     let mut end = SettledOutcome::new(Status::Cancelled);
@@ -57,6 +57,13 @@ async fn run_closed(layer: impl Layer, end: SettledOutcome) -> Outcome {
     let outcome = stack.run(Call::new(ended_call("build", end))).await;
     assert!(executor.seen().is_empty(), "the executor is not reached");
     outcome
+}
+
+/// Runs a call that ended like this through a layer, with a probe.
+async fn run_closed_with(probe: &Arc<ReportProbe>, layer: impl Layer, end: SettledOutcome) {
+    let stack = Stack::over(FakeExecutor::new()).layer(layer).build();
+    let seed = probe.attach(ended_call("build", end));
+    stack.expect("in order").run(Call::new(seed)).await;
 }
 
 #[tokio::test]
@@ -153,46 +160,22 @@ async fn an_interrupted_or_unknown_call_is_shown_once() {
             ToastLevel::Error,
         ),
     ] {
-        let toasts = ToastManager::new();
-        run_closed(Toasts::new(toasts.clone()), end).await;
-        let shown = toasts.current();
+        let probe = ReportProbe::new();
+        run_closed_with(&probe, Toasts::new(), end).await;
+        let shown = probe.toasts();
         assert_eq!((shown.len(), shown[0].level), (1, level));
     }
 }
 
 #[tokio::test]
-async fn progress_of_an_ended_call_ends_and_none_begins() {
-    let manager = ProgressManager::new();
-    let seed = ended_call("build", interrupted());
-    manager.add_item(toolgate_layers::ProgressItem::new(
-        seed.id.to_string(),
-        "left over",
-        Timestamp::EPOCH,
-    ));
-    let counts = Arc::new(Mutex::new(Vec::new()));
-    let kept = counts.clone();
-    manager.on_change(move |items| kept.lock().expect("whole").push(items.len()));
-    run_closed(ProgressLayer::new(manager.clone()), interrupted()).await;
-    assert!(manager.active_items().is_empty());
-    assert_eq!(
-        *counts.lock().expect("whole"),
-        [0],
-        "nothing was listed in between"
-    );
-}
-
-#[tokio::test]
 async fn files_are_reported_if_the_call_turns_out_to_have_succeeded() {
-    let watcher = FileWatcher::new();
-    run_closed(FileChanges::new(watcher.clone()), interrupted()).await;
-    assert!(watcher.recent_changes(10).is_empty());
-    run_closed(
-        FileChanges::new(watcher.clone()),
-        settled_later(json!({ "files_changed": ["a.rs"] })),
-    )
-    .await;
-    let paths: Vec<_> = watcher
-        .recent_changes(10)
+    let probe = ReportProbe::new();
+    run_closed_with(&probe, FileChanges::new(), interrupted()).await;
+    assert!(probe.files().is_empty());
+    let end = settled_later(json!({ "files_changed": ["a.rs"] }));
+    run_closed_with(&probe, FileChanges::new(), end).await;
+    let paths: Vec<_> = probe
+        .files()
         .into_iter()
         .map(|change| change.path)
         .collect();
@@ -238,10 +221,15 @@ async fn a_result_that_is_known_later_is_capped_and_redacted_like_any_other() {
         secret.settled().expect("settled").value["password"],
         "[redacted:password]"
     );
-    let failing = Redact::new().with_custom(|phase, _, _: &Json| match phase {
-        toolgate_layers::RedactDirection::In => Err(RedactionError),
-        toolgate_layers::RedactDirection::Out => Ok(None),
+    // Fails on the arguments.
+    let rules = redact_fn(|value: &Json| {
+        if value.get("path").is_some() {
+            Err(RedactionError)
+        } else {
+            Ok(None)
+        }
     });
+    let failing = Redact::with(SharedRedactor::new(rules));
     let outcome = run_closed(failing, interrupted()).await;
     assert_eq!(
         outcome.status(),

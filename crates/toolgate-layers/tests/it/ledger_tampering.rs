@@ -170,7 +170,7 @@ impl EventStore for TamperedStore {
         events(session: core::SessionId, after: u64, limit: usize) -> Vec<Arc<core::Event>>;
         revision(session: core::SessionId) -> u64;
         acquire_lease(request: core::LeaseRequest) -> core::Lease;
-        renew_lease(lease: &core::Lease, until: Timestamp) -> ();
+        renew_lease(lease: &core::Lease, term: core::LeaseTerm) -> ();
         release_lease(lease: &core::Lease) -> ();
     }
 }

@@ -530,6 +530,74 @@ fn a_value_that_only_begins_like_a_placeholder_is_a_secret() {
 }
 
 #[test]
+fn passwords_of_accounts_registries_and_netrc_files_are_redacted() {
+    let scanner = SecretScanner::standard();
+    for (text, secret) in [
+        ("curl -u ann:hunter2x https://example.com", "hunter2x"),
+        ("curl -s --user 'ann:p4ss w0rd' x", "p4ss"),
+        ("curl -X POST -uann:hunter2x x", "hunter2x"),
+        ("CURL --user=ann:hunter2x x", "hunter2x"),
+        (
+            "//registry.npmjs.org/:_auth=YW5uOmh1bnRlcjI=",
+            "YW5uOmh1bnRlcjI",
+        ),
+        (
+            "_authToken=3f2c1b9a-aaaa-4bbb-8ccc-0123456789ab",
+            "3f2c1b9a",
+        ),
+        ("//npm.corp/:_authToken = corp-token-1", "corp-token-1"),
+        ("db_pass=hunter2x", "hunter2x"),
+        ("DB_PASS=correcthorse", "correcthorse"),
+        ("APP_LEGACY_PASS=correcthorse", "correcthorse"),
+        ("smtp_pass: 'hunter2x'", "hunter2x"),
+        ("db_pwd=hunter2x", "hunter2x"),
+        ("db_password=hunter2x", "hunter2x"),
+        ("proxy_authorization: Bearer a1B2c3D4e5F6", "a1B2c3D4e5F6"),
+        (
+            "machine example.com login ann password hunter2x",
+            "hunter2x",
+        ),
+        (
+            "machine example.com\n  login ann\n  password hunter2x\n",
+            "hunter2x",
+        ),
+        ("dckr_pat_a1B2c3D4e5F6g7H8i9J0k1L2m3N", "a1B2c3D4e5F6"),
+        (
+            "sntryu_0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "0123456789abcdef",
+        ),
+        (
+            "sntrys_eyJpYXQiOjE2ODcxMTIyNjEuNDk5MTYyfQ==_0AUWOH7kTfdE76Z1hJyUO2YwaehvXrj",
+            "eyJpYXQiOjE2ODcxMTIy",
+        ),
+        (
+            "glsa_HOruNAb7SOiCdshU7algkrq7FDsNSLAa_55e2f8be",
+            "HOruNAb7SOiC",
+        ),
+        ("glagent-x7Kq2ZpW9vTb4LmN8sRdYcGh4K", "x7Kq2ZpW9v"),
+        ("glsoat-x7Kq2ZpW9vTb4LmN8sRd", "x7Kq2ZpW9v"),
+    ] {
+        let redacted = scanner.redact_str(text);
+        assert!(!redacted.contains(secret), "{text}: {redacted}");
+    }
+    for text in [
+        "curl -u ann https://example.com:8080/x",
+        "curl -u $USER:$PASSWORD https://example.com",
+        "curl https://example.com --user-agent a:b",
+        "sort -u a:b; curl x",
+        "first_pass=\"fast\" second_pass: 'slow'",
+        "render_pass = shadow",
+        "requires_auth=true basic_auth: \"required\"",
+        "the machine needs a login and a password today",
+        "machine learning login flow password reset",
+        "dckr_pat_short",
+        "glsa_not_a_token",
+    ] {
+        assert_eq!(scanner.redact_str(text), text);
+    }
+}
+
+#[test]
 fn the_working_directory_is_not_a_password() {
     let secrets = SecretScanner::standard();
     for text in [

@@ -292,7 +292,7 @@ impl RecordedDelta {
             Delta::Reasoning(text) => Self::Reasoning(text),
             Delta::Call { index, id, tool } => Self::Call { index, id, tool },
             Delta::Arguments { index, text } => Self::Arguments { index, text },
-            Delta::Done(_) => return None,
+            Delta::Retry(_) | Delta::Done(_) => return None,
         })
     }
 
@@ -376,6 +376,7 @@ impl RecordedError {
             model: self.model.parse().unwrap_or_else(|_| model.clone()),
             status,
             retry_after,
+            retry_within: None,
             detail,
         }
     }

@@ -196,7 +196,7 @@ fn delta_channel(piece: &mut Delta) -> Option<(DeltaChannel, &mut String)> {
         Delta::Text(text) => Some((DeltaChannel::Text, text)),
         Delta::Reasoning(text) => Some((DeltaChannel::Reasoning, text)),
         Delta::Arguments { index, text } => Some((DeltaChannel::Arguments(*index), text)),
-        Delta::Routed(_) | Delta::Call { .. } | Delta::Done(_) => None,
+        Delta::Routed(_) | Delta::Retry(_) | Delta::Call { .. } | Delta::Done(_) => None,
     }
 }
 

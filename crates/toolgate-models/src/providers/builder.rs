@@ -67,6 +67,8 @@ pub(crate) struct WireLimits {
     pub(crate) idle: Duration,
     /// The largest size of a whole reply in bytes.
     pub(crate) reply_bytes: usize,
+    /// The largest size of the text, reasoning and arguments of a reply in bytes.
+    pub(crate) content_bytes: usize,
 }
 
 impl Default for WireLimits {
@@ -76,6 +78,7 @@ impl Default for WireLimits {
             start: Duration::from_secs(300),
             idle: Duration::from_secs(120),
             reply_bytes: 64 * 1024 * 1024,
+            content_bytes: 8 * 1024 * 1024,
         }
     }
 }
@@ -157,7 +160,16 @@ impl<M> ModelBuilder<M> {
         self
     }
 
-    /// Sets the largest size of a whole reply in bytes; 64 MiB by default.
+    /// Sets the largest size of the text, reasoning and arguments of a reply in bytes; 8 MiB by
+    /// default, many times what any model can write.
+    #[must_use]
+    pub fn max_content_bytes(mut self, limit: usize) -> Self {
+        self.limits.content_bytes = limit;
+        self
+    }
+
+    /// Sets the largest size of a whole response in bytes, with everything around the content;
+    /// 64 MiB by default.
     #[must_use]
     pub fn max_reply_bytes(mut self, limit: usize) -> Self {
         self.limits.reply_bytes = limit;
@@ -253,7 +265,7 @@ fn parse_base_url(text: &str) -> Result<Url, SetupError> {
     Ok(url)
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     // `host_str` returns an IPv6 address in its brackets, and `IpAddr` does not parse them.
     let address = host

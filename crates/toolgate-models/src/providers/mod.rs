@@ -23,7 +23,7 @@ pub(crate) mod tool_dialect;
 #[cfg(feature = "http")]
 mod tool_names;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use toolgate_core::{Model, ModelName};
 
@@ -64,6 +64,9 @@ pub const KEY_VARIABLES: [&str; 7] = [
 /// | `vllm` | chat completions | `VLLM_BASE_URL`, or `http://127.0.0.1:8000/v1`; `VLLM_API_KEY` if it wants one |
 /// | `llama-cpp` | chat completions | `LLAMA_CPP_BASE_URL`, or `http://127.0.0.1:8080/v1`; `LLAMA_CPP_API_KEY` if it wants one |
 /// | `compatible` | chat completions | `COMPATIBLE_BASE_URL`; `COMPATIBLE_API_KEY` if it wants one |
+///
+/// `TOOLGATE_MODEL_START_TIMEOUT` and `TOOLGATE_MODEL_IDLE_TIMEOUT` set for every provider how many seconds
+/// a server may take to begin its response (300 by default) and may be silent in the middle of it (120).
 ///
 /// A name never contains an address: names come from configurations and requests, and none of them
 /// may decide where a key is sent. For a second server of the same kind, use the builders.
@@ -115,7 +118,8 @@ fn open_model_in(
         "ollama" => {
             let url = environment("OLLAMA_HOST")
                 .map_or_else(|| OLLAMA_BASE_URL.to_owned(), |host| ollama_url(&host));
-            build_model(OpenAiChat::compatible(model, url).provider("ollama"))
+            let builder = OpenAiChat::compatible(model, url).provider("ollama");
+            build_model(apply_timeouts(builder, environment)?)
         }
         "vllm" => {
             let builder =
@@ -162,7 +166,36 @@ fn apply_variables<M>(
     if let Some(url) = environment(&format!("{prefix}_BASE_URL")) {
         builder = builder.base_url(url);
     }
+    apply_timeouts(builder, environment)
+}
+
+/// Sets how long a server may be silent, from the variables that hold for all providers.
+fn apply_timeouts<M>(
+    mut builder: ModelBuilder<M>,
+    environment: EnvLookup<'_>,
+) -> Result<ModelBuilder<M>, SetupError> {
+    if let Some(limit) = seconds_in("TOOLGATE_MODEL_START_TIMEOUT", environment)? {
+        builder = builder.start_timeout(limit);
+    }
+    if let Some(limit) = seconds_in("TOOLGATE_MODEL_IDLE_TIMEOUT", environment)? {
+        builder = builder.idle_timeout(limit);
+    }
     Ok(builder)
+}
+
+fn seconds_in(
+    variable: &'static str,
+    environment: EnvLookup<'_>,
+) -> Result<Option<Duration>, SetupError> {
+    let Some(text) = environment(variable) else {
+        return Ok(None);
+    };
+    let seconds = text.trim().parse::<f64>().ok();
+    let limit = seconds.filter(|seconds| *seconds > 0.0);
+    let limit = limit.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    limit
+        .map(Some)
+        .ok_or(SetupError::InvalidTimeout { variable })
 }
 
 const OLLAMA_BASE_URL: &str = "http://127.0.0.1:11434/v1";
@@ -213,6 +246,16 @@ mod tests {
         opened
             .map(|model| model.name().to_string())
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_timeout_is_a_number_of_seconds_above_zero() {
+        let open = |seconds| open_with("ollama:m", &[("TOOLGATE_MODEL_IDLE_TIMEOUT", seconds)]);
+        assert_eq!(open("0.5"), Ok("ollama:m".to_owned()));
+        for wrong in ["0", "-1", "soon", "NaN", "1e400"] {
+            let error = open(wrong).expect_err("is rejected");
+            assert!(error.contains("TOOLGATE_MODEL_IDLE_TIMEOUT"), "{error}");
+        }
     }
 
     #[test]

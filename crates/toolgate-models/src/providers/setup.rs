@@ -36,6 +36,12 @@ pub enum SetupError {
         /// The way to set an address.
         hint: String,
     },
+    /// The variable does not hold a time limit.
+    #[error("{variable} does not hold a number of seconds above 0")]
+    InvalidTimeout {
+        /// The name of the variable.
+        variable: &'static str,
+    },
     /// The name or the value of a header cannot be sent.
     #[error("the header {name:?} cannot be sent")]
     InvalidHeader {

@@ -326,6 +326,7 @@ impl ScriptFailure {
         ModelError {
             status: self.status,
             retry_after: self.retry_after,
+            retry_within: None,
             ..error
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct WireFailure {
     pub(crate) status: Option<u16>,
     /// The delay that the provider asks for before a retry.
     pub(crate) retry_after: Option<Duration>,
+    /// True if no server listens at the address.
+    pub(crate) refused: bool,
     /// The provider's message, of any length.
     pub(crate) detail: String,
 }
@@ -26,6 +28,7 @@ impl WireFailure {
             kind,
             status: None,
             retry_after: None,
+            refused: false,
             detail: detail.into(),
         }
     }
@@ -43,6 +46,7 @@ impl WireFailure {
             kind: classify_error(Some(status), &error),
             status: Some(status),
             retry_after,
+            refused: false,
             detail: error.message,
         }
     }
@@ -61,6 +65,7 @@ impl WireFailure {
             kind: classify_error(status, &error),
             status,
             retry_after: error.retry_after,
+            refused: false,
             detail: error.message,
         }
     }
@@ -75,8 +80,24 @@ impl WireFailure {
             Kind::Connection
         };
         // The URL adds nothing to the name of the model and may carry secrets.
-        Self::new(kind, error_chain(&error.without_url()))
+        Self {
+            refused: is_refused(&error),
+            ..Self::new(kind, error_chain(&error.without_url()))
+        }
     }
+}
+
+/// Checks whether a connection was refused: nothing listens at the address.
+fn is_refused(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.downcast_ref::<std::io::Error>();
+        if cause.is_some_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        next = error.source();
+    }
+    false
 }
 
 /// The error body of any provider.

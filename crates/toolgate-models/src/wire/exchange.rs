@@ -59,6 +59,7 @@ pub(crate) fn stream_reply<'a>(
         stage: ExchangeStage::Unsent(body),
         ready: VecDeque::new(),
         received: 0,
+        content: 0,
     };
     stream::unfold(exchange, async |mut exchange| {
         exchange.next_delta().await.map(|item| (item, exchange))
@@ -73,6 +74,8 @@ struct WireExchange<'a, D> {
     stage: ExchangeStage,
     ready: VecDeque<Result<Delta, ModelError>>,
     received: usize,
+    /// The bytes of text, reasoning and arguments so far.
+    content: usize,
 }
 
 enum ExchangeStage {
@@ -153,6 +156,7 @@ impl<D: ReplyDecoder> WireExchange<'_, D> {
         for event in events {
             let mut deltas = Vec::new();
             let progress = self.decoder.decode_event(event, &mut deltas);
+            self.count_content(&deltas)?;
             self.ready.extend(deltas.into_iter().map(Ok));
             if progress? == DecodeProgress::Complete {
                 return Ok(DecodeProgress::Complete);
@@ -160,6 +164,23 @@ impl<D: ReplyDecoder> WireExchange<'_, D> {
         }
         parsed.map_err(|error| WireFailure::malformed(error.to_string()))?;
         Ok(DecodeProgress::More)
+    }
+
+    /// Counts what the reply consists of. It is kept in memory several times until it is stored.
+    fn count_content(&mut self, deltas: &[Delta]) -> Result<(), WireFailure> {
+        let bytes = |delta: &Delta| match delta {
+            Delta::Text(text) | Delta::Reasoning(text) => text.len(),
+            Delta::Arguments { text, .. } => text.len(),
+            Delta::Routed(_) | Delta::Retry(_) | Delta::Call { .. } | Delta::Done(_) => 0,
+        };
+        self.content += deltas.iter().map(bytes).sum::<usize>();
+        let limit = self.endpoint.limits().content_bytes;
+        if self.content > limit {
+            return Err(WireFailure::malformed(format!(
+                "the text and arguments of the reply are larger than {limit} bytes"
+            )));
+        }
+        Ok(())
     }
 }
 

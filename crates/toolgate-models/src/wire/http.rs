@@ -1,6 +1,6 @@
 //! HTTP access to providers: a request goes out, and a stream or a failure comes back.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use reqwest::{
     Body, Client, Response, Url,
@@ -11,11 +11,14 @@ use toolgate_core::{ModelError, ModelErrorKind, ModelName};
 
 use crate::{
     ApiKey,
-    providers::builder::WireLimits,
+    providers::builder::{WireLimits, is_loopback},
     wire::{body::BodyChunks, errors::WireFailure},
 };
 
 pub(crate) use crate::providers::builder::{AuthScheme, WireSetup};
+
+/// How long a server on this machine that refuses connections may take to start.
+const LOCAL_START: Duration = Duration::from_secs(2);
 
 /// The URL, headers and limits under which one model is requested.
 pub(crate) struct ModelEndpoint {
@@ -147,6 +150,7 @@ impl ModelEndpoint {
         ModelError {
             status: failure.status,
             retry_after: failure.retry_after,
+            retry_within: (failure.refused && is_loopback(&self.url)).then_some(LOCAL_START),
             ..error
         }
     }

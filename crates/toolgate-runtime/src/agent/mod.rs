@@ -5,18 +5,22 @@ pub(crate) mod recursive;
 pub(crate) mod skills;
 pub(crate) mod strategy;
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Annotations, AnyLayer, CallError, ErrorCategory, Failure, Labels, Model, Outcome, Refusal,
-    RegisterError, Registry, RunEnd, Schema, SideEffect, ToolName, ToolSpec,
+    RegisterError, Registry, RunEnd, Schema, SideEffect, ToolName, ToolSpec, note_keys,
 };
 
 use crate::{
-    CallResult, Dispatcher, Gated, PendingCall, RunOptions, RunReport, Session, SessionBuildError,
-    SessionBuilder, SessionError,
+    CallResult, Dispatcher, Gated, PendingCall, RunError, RunOptions, RunReport, Session,
+    SessionBuildError, SessionBuilder, SessionError,
     session::{SessionShared, run::steps::SessionRun, tools::place_layers},
 };
 
@@ -45,6 +49,8 @@ pub(crate) struct DelegatingRun<'a> {
     pub(crate) labels: &'a Labels,
     /// The layers that the run and its strategies added. They cover the agent, too.
     pub(crate) layers: &'a [AnyLayer],
+    /// The time that the run has left, if it has a deadline. The agent has no more.
+    pub(crate) time_left: Option<Duration>,
 }
 
 /// The state of an agent's work on a call.
@@ -118,10 +124,14 @@ impl Agent {
         let task = task.unwrap_or_default().to_owned();
         let run = async {
             // A session with messages was begun earlier; its task is in the conversation.
+            let options = RunOptions {
+                deadline: by.time_left,
+                ..RunOptions::default()
+            };
             if session.shared().is_new() {
-                session.run(task).await
+                session.run_with(task, options).await
             } else {
-                session.resume().await
+                session.resume_with(options).await
             }
         };
         let mut run = std::pin::pin!(run);
@@ -132,7 +142,11 @@ impl Agent {
             // The delegating run was stopped. The agent settles what it has under way and ends,
             // too.
             () = cancel.cancelled() => {
-                session.interrupt();
+                if by.session.keep_pending.load(Ordering::SeqCst) {
+                    session.suspend();
+                } else {
+                    session.interrupt();
+                }
                 run.await?
             }
         };
@@ -216,7 +230,8 @@ impl Agent {
 
     fn to_delegation(&self, report: RunReport) -> DelegationState {
         match report.end {
-            RunEnd::Suspended => {
+            // The deadline is that of the delegating run, which ends, too. Both can be resumed.
+            RunEnd::Suspended | RunEnd::Deadline => {
                 let mut pending = report.pending;
                 pending
                     .iter_mut()
@@ -244,18 +259,25 @@ impl Agent {
                 "the agent was stopped because a loop was detected",
             )),
             RunEnd::Failed => {
+                let receipt_lost = matches!(report.error, Some(RunError::ReceiptLost { .. }));
                 let detail = report.error.map(|error| toolgate_core::error_chain(&error));
                 let error = CallError::new(
                     ErrorCategory::Unknown,
                     "the agent could not finish its work",
                 );
-                DelegationState::Done(Outcome::error(
+                let outcome = Outcome::error(
                     Failure::ExecutorError,
                     CallError {
                         operator: detail,
                         ..error
                     },
-                ))
+                );
+                DelegationState::Done(if receipt_lost {
+                    // The run that delegated has to end, too.
+                    outcome.with_notes(|notes| notes.insert(note_keys::RECEIPT_MISSING, &true))
+                } else {
+                    outcome
+                })
             }
         }
     }

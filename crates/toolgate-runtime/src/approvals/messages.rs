@@ -60,7 +60,7 @@ pub struct ToolApprovalResponse {
     pub approval_id: ApprovalId,
     /// True if the call is approved.
     pub approved: bool,
-    /// The reason of a denial, for the model.
+    /// The reason: of a denial, for the model; of an approval, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The token of the request.
@@ -159,6 +159,7 @@ impl ToolApprovalResponse {
         if unverified_approval_id(&self.approval_token).is_some_and(|id| id != self.approval_id) {
             return Err(RejectCode::TokenMismatch);
         }
+        let approval_reason = self.reason.clone().filter(|_| self.approved);
         let verdict = match (self.approved, self.edited_arguments) {
             (true, None) => Verdict::Approve,
             (true, Some(arguments)) => Verdict::ApproveWithEdits { arguments },
@@ -173,6 +174,7 @@ impl ToolApprovalResponse {
                 verdict,
                 by: by.clone(),
                 unseen: self.unseen,
+                approval_reason,
             },
         ))
     }

@@ -14,10 +14,10 @@ use std::{
 };
 
 use toolgate_core::{
-    Clock, Lease, LeaseRequest, LogPosition, SessionId, StoreError, StoreHandle, Timestamp,
+    Clock, Lease, LeaseRequest, LeaseTerm, LogPosition, SessionId, StoreError, StoreHandle,
 };
 
-use crate::lease::holder::{LeaseHolder, this_process};
+use crate::lease::holder::{LeaseHolder, LiveDriver};
 
 /// A lease together with its duration.
 #[derive(Clone)]
@@ -26,14 +26,18 @@ pub(crate) struct SessionLease {
     store: StoreHandle,
     clock: Arc<dyn Clock>,
     span: Duration,
+    /// Other drivers of this process see from it whether this one still exists.
+    _live: Arc<LiveDriver>,
 }
 
 impl SessionLease {
     /// Default duration of a lease without renewal.
     pub(crate) const SPAN: Duration = Duration::from_secs(10);
 
-    /// Takes the lease of `session`, also from a process of this machine that is gone, and from any
-    /// holder if `by_force`.
+    /// Takes the lease of `session`: also from a holder that has ended, or that cannot be seen from
+    /// here and whose lease has expired; and from any holder if `by_force`.
+    ///
+    /// A holder on this machine that runs or was stopped keeps the lease, even if it has expired.
     pub(crate) async fn acquire(
         session: SessionId,
         store: StoreHandle,
@@ -46,21 +50,26 @@ impl SessionLease {
         static DRIVERS: AtomicU64 = AtomicU64::new(0);
         let driver = DRIVERS.fetch_add(1, Ordering::Relaxed);
         let now = clock.now();
-        let until = now.plus(span);
-        let holder = format!("driver {driver} in {}", this_process()).into();
+        let live = Arc::new(LiveDriver::register(driver));
         let request = LeaseRequest {
             session,
-            holder,
-            now,
-            until,
+            holder: LeaseHolder::for_driver(driver, now).stored_name().into(),
+            term: LeaseTerm { now, span },
             instead_of: None,
             parent,
         };
-        let free = |holder: &str| {
-            by_force || LeaseHolder::parse_driver(holder).is_some_and(|holder| holder.is_gone())
+        let is_free = |holder: &str, is_expired: bool| {
+            by_force
+                || LeaseHolder::parse(holder)
+                    .map_or(is_expired, |holder| holder.is_replaceable(is_expired))
         };
         let lease = match store.acquire_lease(request.clone()).await {
-            Err(StoreError::LeaseHeld { holder, fence, .. }) if free(&holder) => {
+            Err(StoreError::LeaseHeld {
+                holder,
+                fence,
+                is_expired,
+                ..
+            }) if is_free(&holder, is_expired) => {
                 // The fence names the lease that was seen: if another process takes it first, this
                 // request fails.
                 store
@@ -77,6 +86,7 @@ impl SessionLease {
             store,
             clock,
             span,
+            _live: live,
         })
     }
 
@@ -85,7 +95,7 @@ impl SessionLease {
         LogPosition {
             revision,
             fence: self.lease.fence,
-            lease_until: Some(self.next_expiry()),
+            lease_term: Some(self.next_term()),
         }
     }
 
@@ -96,9 +106,7 @@ impl SessionLease {
 
     /// Extends the lease. It fails if another process has it now.
     pub(crate) async fn renew(&self) -> Result<(), StoreError> {
-        self.store
-            .renew_lease(&self.lease, self.next_expiry())
-            .await
+        self.store.renew_lease(&self.lease, self.next_term()).await
     }
 
     /// Releases the lease.
@@ -106,7 +114,10 @@ impl SessionLease {
         self.store.release_lease(&self.lease).await
     }
 
-    fn next_expiry(&self) -> Timestamp {
-        self.clock.now().plus(self.span)
+    fn next_term(&self) -> LeaseTerm {
+        LeaseTerm {
+            now: self.clock.now(),
+            span: self.span,
+        }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod router;
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{ModelErrorKind, ModelName, ModelRequest, PartContent, TaskComplexity};
 
@@ -18,33 +19,28 @@ use toolgate_core::{ModelErrorKind, ModelName, ModelRequest, PartContent, TaskCo
 ///     "default": "large", "aliases": { "large": "acme:large", "small": "acme:small" },
 ///     "weights": { "light": "small" }, "fallback": ["other:large"]
 /// }"#)?;
-/// assert_eq!(routing.default, "large");
+/// assert_eq!(routing.default.as_deref(), Some("large"));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
 pub struct RoutingConfig {
     /// The model that is asked by default.
-    pub default: String,
+    pub default: Option<String>,
     /// Short names for models.
-    #[serde(default)]
     pub aliases: BTreeMap<String, String>,
-    /// The model for work of some complexity.
-    #[serde(default)]
+    /// The model for work of some complexity: `light`, `medium` or `heavy`.
     pub weights: BTreeMap<TaskComplexity, String>,
     /// The rules, checked first and in order.
-    #[serde(default)]
     pub rules: Vec<RouteRule>,
     /// The models that are asked in place of one that fails, in order.
-    #[serde(default)]
     pub fallback: Vec<String>,
     /// The failures after which another model is asked.
-    #[serde(default = "passing")]
     pub fallback_on: Vec<ModelErrorKind>,
 }
 
 /// A rule: if all its conditions hold, its model is asked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RouteRule {
     /// The model.
@@ -132,6 +128,9 @@ pub enum RoutingError {
         /// The names that can be used.
         known: String,
     },
+    /// No model is requested.
+    #[error("routing.default names no model")]
+    NoDefault,
     /// Two models have the same name.
     #[error("there are two models {0}")]
     DuplicateModel(ModelName),
@@ -151,17 +150,49 @@ fn passing() -> Vec<ModelErrorKind> {
     ]
 }
 
-impl RoutingConfig {
-    /// Creates a routing that always asks the same model.
-    pub fn for_model(model: &ModelName) -> Self {
+impl Default for RoutingConfig {
+    fn default() -> Self {
         Self {
-            default: model.to_string(),
+            default: None,
             aliases: BTreeMap::new(),
             weights: BTreeMap::new(),
             rules: Vec::new(),
             fallback: Vec::new(),
             fallback_on: passing(),
         }
+    }
+}
+
+impl RoutingConfig {
+    /// Creates a routing that always asks the same model.
+    pub fn for_model(model: &ModelName) -> Self {
+        Self {
+            default: Some(model.to_string()),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the full name that a name or an alias means.
+    pub fn resolve_alias<'a>(&'a self, name: &'a str) -> &'a str {
+        self.aliases.get(name).map_or(name, String::as_str)
+    }
+
+    /// Replaces every name of a model that is not an alias.
+    pub fn rename_models(&mut self, mut rename: impl FnMut(&str) -> String) {
+        let aliases: Vec<String> = self.aliases.keys().cloned().collect();
+        let rules = self.rules.iter_mut().map(|rule| &mut rule.model);
+        let names = self.default.iter_mut().chain(&mut self.fallback);
+        let names = names.chain(self.weights.values_mut()).chain(rules);
+        let full = names.filter(|name| !aliases.contains(name));
+        for name in full.chain(self.aliases.values_mut()) {
+            *name = rename(name);
+        }
+    }
+
+    /// Returns the full names of all models that this section names.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let named = self.named_models().into_iter();
+        named.map(|(_, name)| self.resolve_alias(name))
     }
 
     /// Returns the model that this section wants for a request, by name or alias, and the reason.
@@ -200,8 +231,9 @@ impl RoutingConfig {
             .fallback
             .iter()
             .map(|name| ("routing.fallback".to_owned(), name));
-        let all = [("routing.default".to_owned(), &self.default)].into_iter();
-        let all = all
+        let default = self.default.iter();
+        let all = default
+            .map(|name| ("routing.default".to_owned(), name))
             .chain(aliases)
             .chain(weights)
             .chain(rules)
@@ -209,7 +241,12 @@ impl RoutingConfig {
         all.map(|(place, name)| (place, name.as_str())).collect()
     }
 
-    pub(crate) fn check_fallback(&self) -> Result<(), RoutingError> {
+    /// Checks that another model is asked only after failures that it may not have.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `fallback_on` lists a failure that every model would have.
+    pub fn check_fallback(&self) -> Result<(), RoutingError> {
         use ModelErrorKind as K;
         // Another provider would fail the same way, or the failure needs an operator.
         let never = |kind: &&K| matches!(kind, K::Auth | K::BadRequest | K::Budget | K::Setup);

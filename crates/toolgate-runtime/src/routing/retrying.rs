@@ -3,26 +3,37 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream, stream::BoxStream};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Clock, Delta, HumanDuration, Model, ModelError, ModelName, ModelRequest, RoutedModel,
+    Clock, Delta, HumanDuration, Model, ModelError, ModelName, ModelRequest, ModelRetry,
 };
 
 /// Limits on retrying a model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
-    /// The maximum number of attempts.
+    /// The maximum number of requests; 1 sends no second one.
     pub attempts: u32,
-    /// The maximum wait before a retry.
+    /// The maximum wait before a retry. A provider that asks for more is not asked again.
     pub max_wait: HumanDuration,
 }
 
 impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
-            attempts: 4,
+            attempts: 5,
             max_wait: HumanDuration::from_secs(60),
+        }
+    }
+}
+
+impl RetryPolicy {
+    /// Returns the policy that sends every request once.
+    pub fn never() -> Self {
+        Self {
+            attempts: 1,
+            ..Self::default()
         }
     }
 }
@@ -39,8 +50,8 @@ const JITTER: f64 = 0.2;
 /// provider, a lost connection.
 ///
 /// If the provider names a wait, it is used; if it is longer than the policy allows, the failure is
-/// returned at once. After the first piece of a reply nothing is retried. Each retry is reported as
-/// [`Delta::Routed`].
+/// returned at once. Each retry is reported as [`Delta::Retry`], which voids all pieces before it: a
+/// reply that breaks off is requested again from its beginning.
 pub struct RetryingModel<M> {
     model: M,
     patience: RetryPolicy,
@@ -58,23 +69,24 @@ impl<M: Model> RetryingModel<M> {
     }
 
     /// Returns how long to wait after attempt `attempt` failed, or nothing if the failure is final.
-    fn retry_delay(&self, error: &ModelError, attempt: u32) -> Option<Duration> {
+    /// `waited` is the sum of the waits before.
+    fn retry_delay(&self, error: &ModelError, attempt: u32, waited: Duration) -> Option<Duration> {
         if !error.kind.is_transient() || attempt >= self.patience.attempts {
             return None;
         }
         let most = self.patience.max_wait.get();
-        let Some(asked) = error.retry_after else {
-            let doubled =
-                FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
-            return Some(
-                doubled
-                    .min(most)
-                    .mul_f64(1.0 + JITTER * fastrand::f64())
-                    .min(most),
-            );
+        if let Some(asked) = error.retry_after {
+            // An earlier retry than the provider asks for would only be rejected again.
+            return (asked <= most).then_some(asked);
+        }
+        let doubled = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(attempt.saturating_sub(1)));
+        let wait = doubled.min(most).mul_f64(1.0 + JITTER * fastrand::f64());
+        let wait = wait.min(most);
+        let Some(within) = error.retry_within else {
+            return Some(wait);
         };
-        // An earlier retry than the provider asks for would only be rejected again.
-        (asked <= most).then_some(asked)
+        let left = within.saturating_sub(waited);
+        (!left.is_zero()).then(|| wait.min(left))
     }
 }
 
@@ -89,8 +101,8 @@ impl<M: Model> Model for RetryingModel<M> {
             request,
             attempt: 1,
             reply: Some(self.model.reply(request)),
-            said: false,
             wait: None,
+            waited: Duration::ZERO,
         };
         Box::pin(stream::unfold(asking, |mut asking| async move {
             Some((asking.next_delta().await?, asking))
@@ -115,10 +127,10 @@ struct RetryRequest<'a, M> {
     attempt: u32,
     /// Its reply; nothing when it has ended.
     reply: Option<BoxStream<'a, Result<Delta, ModelError>>>,
-    /// True if a piece of a reply was passed on.
-    said: bool,
     /// The wait before the next attempt.
     wait: Option<Duration>,
+    /// The sum of all waits.
+    waited: Duration,
 }
 
 impl<M: Model> RetryRequest<'_, M> {
@@ -128,35 +140,22 @@ impl<M: Model> RetryRequest<'_, M> {
             self.attempt += 1;
             self.reply = Some(self.retrying.model.reply(self.request));
         }
-        match self.reply.as_mut()?.next().await {
-            Some(Ok(delta)) => {
-                self.said |= !matches!(delta, Delta::Routed(_));
-                Some(Ok(delta))
-            }
-            Some(Err(error)) => Some(self.retry_or_fail(error)),
-            None => None,
+        match self.reply.as_mut()?.next().await? {
+            Ok(delta) => Some(Ok(delta)),
+            Err(error) => Some(self.retry_or_fail(error)),
         }
     }
 
     /// Schedules a retry, or returns the failure.
     fn retry_or_fail(&mut self, error: ModelError) -> Result<Delta, ModelError> {
         self.reply = None;
-        // A retry after the first piece would give the caller two beginnings.
-        let wait = if self.said {
-            None
-        } else {
-            self.retrying.retry_delay(&error, self.attempt)
+        let delay = self.retrying.retry_delay(&error, self.attempt, self.waited);
+        let Some(delay) = delay else {
+            return Err(error);
         };
-        let Some(wait) = wait else { return Err(error) };
-        self.wait = Some(wait);
-        let name = self.retrying.model.name().to_string();
-        let reason = format!("retry in {} ms after {error}", wait.as_millis());
-        Ok(Delta::Routed(RoutedModel {
-            requested: name.clone(),
-            selected: name,
-            reason,
-            weight: self.request.weight,
-        }))
+        self.wait = Some(delay);
+        self.waited = self.waited.saturating_add(delay);
+        Ok(Delta::Retry(ModelRetry { error, delay }))
     }
 }
 

@@ -1,22 +1,21 @@
 //! Several models as one: chooses which is asked, and asks another one if it fails.
 
-use std::{collections::VecDeque, fmt, sync::Arc};
+use std::{collections::VecDeque, fmt, sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use toolgate_core::{
-    Delta, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, RoutedModel, run_contained,
-    run_contained_sync,
+    Delta, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry, RoutedModel,
+    run_contained, run_contained_sync,
 };
 
 use crate::{RoutingConfig, RoutingDecision, RoutingError, RoutingHook};
 
 /// Several models that look like one. Clones share them.
 ///
-/// The configuration chooses, then hooks in order. If the model fails before its first piece of a
-/// reply, and the failure is of a kind that another model may not have, the next one of the
-/// fallback list is asked. After a piece of the reply was passed on no other model is asked: the
-/// caller would read two beginnings. Each choice is reported as [`Delta::Routed`] before anything
-/// else.
+/// The configuration chooses, then hooks in order. If the model fails, and the failure is of a kind
+/// that another model may not have, the next one of the fallback list is asked for the whole reply.
+/// The failure is reported as [`Delta::Retry`], which voids the pieces before it, and each choice as
+/// [`Delta::Routed`] before anything else.
 #[derive(Clone)]
 pub struct ModelRouter {
     shared: Arc<RouterModels>,
@@ -62,7 +61,9 @@ impl ModelRouter {
             .iter()
             .map(|name| shared.find_model("routing.fallback", name));
         shared.fallback = fallback.collect::<Result<_, _>>()?;
-        let requested = shared.find_model("routing.default", &shared.routing.default)?;
+        let default = shared.routing.default.as_deref();
+        let default = default.ok_or(RoutingError::NoDefault)?;
+        let requested = shared.find_model("routing.default", default)?;
         Ok(Self {
             shared: Arc::new(shared),
             requested,
@@ -146,7 +147,7 @@ impl ModelRouter {
 impl RouterModels {
     /// Returns the index of the model that a name or alias means.
     fn find_model(&self, place: &str, name: &str) -> Result<usize, RoutingError> {
-        let full = self.routing.aliases.get(name).map_or(name, String::as_str);
+        let full = self.routing.resolve_alias(name);
         let found = self
             .models
             .iter()
@@ -203,8 +204,6 @@ struct RoutedRequest<'a> {
     reply: BoxStream<'a, Result<Delta, ModelError>>,
     /// A choice that has not been reported yet.
     untold: Option<RoutedModel>,
-    /// True if a piece of a reply was passed on.
-    said: bool,
     over: bool,
 }
 
@@ -230,7 +229,6 @@ impl<'a> RoutedRequest<'a> {
             left,
             reply,
             untold,
-            said: false,
             over: false,
         }
     }
@@ -244,11 +242,10 @@ impl<'a> RoutedRequest<'a> {
         }
         match self.reply.next().await {
             Some(Ok(delta)) => {
-                self.said |= !matches!(delta, Delta::Routed(_));
                 self.over = matches!(delta, Delta::Done(_));
                 Some(Ok(delta))
             }
-            Some(Err(error)) => Some(self.fall_back(error).map(Delta::Routed)),
+            Some(Err(error)) => Some(self.fall_back(error)),
             None => {
                 self.over = true;
                 None
@@ -256,22 +253,20 @@ impl<'a> RoutedRequest<'a> {
         }
     }
 
-    /// Asks the next model, if there is one and it may help.
-    fn fall_back(&mut self, error: ModelError) -> Result<RoutedModel, ModelError> {
-        // After the first piece the caller would read two beginnings.
-        let helps = !self.said && self.router.shared.routing.fallback_on.contains(&error.kind);
-        match self.left.pop_front().filter(|_| helps) {
-            Some(next) => {
-                self.reply = ask_model(self.router, next, self.request);
-                Ok(self
-                    .router
-                    .describe_choice(next, format!("instead of {error}"), self.request))
-            }
-            None => {
-                self.over = true;
-                Err(error)
-            }
-        }
+    /// Asks the next model, if there is one and it may help. The choice is reported next.
+    fn fall_back(&mut self, error: ModelError) -> Result<Delta, ModelError> {
+        let helps = self.router.shared.routing.fallback_on.contains(&error.kind);
+        let Some(next) = self.left.pop_front().filter(|_| helps) else {
+            self.over = true;
+            return Err(error);
+        };
+        self.reply = ask_model(self.router, next, self.request);
+        let reason = format!("instead of {error}");
+        self.untold = Some(self.router.describe_choice(next, reason, self.request));
+        Ok(Delta::Retry(ModelRetry {
+            error,
+            delay: Duration::ZERO,
+        }))
     }
 }
 

@@ -2,14 +2,15 @@
 
 use std::{
     marker::PhantomData,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, atomic::AtomicBool},
+    time::Duration,
 };
 
 use serde_json::{Map, Value};
 use toolgate_core::{
     AgentId, BillingService, BudgetRule, Budgets, Effort, InvalidLabel, Model, ModelName,
     OutputFormat, Payer, Prices, Principal, RegisterError, Registry, SessionId, Stack, StackError,
-    StoreHandle, TaskComplexity, TurnId, TurnInfo, UnknownPrice,
+    StoreHandle, TaskComplexity, ToolChoice, TurnId, TurnInfo, UnknownPrice,
 };
 
 use crate::{
@@ -32,6 +33,8 @@ pub(crate) struct RequestSettings {
     pub(crate) effort: Option<Effort>,
     pub(crate) cache: bool,
     pub(crate) weight: Option<TaskComplexity>,
+    /// The choice of runs that have none of their own.
+    pub(crate) choice: ToolChoice,
     pub(crate) extra: Map<String, Value>,
 }
 
@@ -43,6 +46,8 @@ pub(crate) struct RunLimits {
     pub(crate) loop_rounds: u32,
     pub(crate) window_bytes: usize,
     pub(crate) waits: bool,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) turn_deadline: Option<Duration>,
 }
 
 /// Default limit on the iterations of a run.
@@ -114,6 +119,8 @@ impl SessionBuilder<Ungated> {
             loop_rounds: 2,
             window_bytes: DEFAULT_WINDOW_BYTES,
             waits: false,
+            deadline: None,
+            turn_deadline: None,
         };
         Self {
             model,
@@ -276,6 +283,27 @@ impl<Wiring> SessionBuilder<Wiring> {
     /// Sets what happens when the limit of iterations is reached.
     pub fn on_cap(mut self, on_cap: OnCap) -> Self {
         self.limits.on_cap = on_cap;
+        self
+    }
+
+    /// Sets how long a run may take, unless its options say otherwise; see
+    /// [`RunOptions::deadline`](crate::RunOptions::deadline).
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.limits.deadline = Some(limit);
+        self
+    }
+
+    /// Sets how long the calls of a turn may take, unless the options of the run say otherwise; see
+    /// [`RunOptions::turn_deadline`](crate::RunOptions::turn_deadline).
+    pub fn turn_deadline(mut self, limit: Duration) -> Self {
+        self.limits.turn_deadline = Some(limit);
+        self
+    }
+
+    /// Sets which tools the model may or must call, unless the options of the run say otherwise;
+    /// see [`RunOptions::choice`](crate::RunOptions::choice).
+    pub fn choice(mut self, choice: ToolChoice) -> Self {
+        self.ask.choice = choice;
         self
     }
 
@@ -484,6 +512,7 @@ impl<Wiring> SessionBuilder<Wiring> {
             who: self.who,
             conversation: Arc::new(tokio::sync::Mutex::new(conversation)),
             control: Mutex::new(None),
+            keep_pending: AtomicBool::new(false),
         })))
     }
 }

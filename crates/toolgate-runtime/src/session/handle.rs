@@ -2,11 +2,12 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
 };
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use toolgate_core::CallId;
 
 use crate::{
     BusSubscription, JournalError, RunInput, RunOptions, RunReport, Session, SessionError,
@@ -76,7 +77,22 @@ impl RunHandle {
     /// Tells the run to stop, also if it has not begun yet. It ends as `cancelled`; finished results
     /// are kept.
     pub fn interrupt(&self) {
+        self.session.0.keep_pending.store(false, Ordering::SeqCst);
         self.cancel.cancel();
+    }
+
+    /// Tells the run to stop what it does, and to leave pending what waits for a decision or an
+    /// external result. It ends as `suspended` if a call waits, and as `cancelled` otherwise.
+    /// Finished results are kept.
+    pub fn suspend(&self) {
+        self.session.0.keep_pending.store(true, Ordering::SeqCst);
+        self.cancel.cancel();
+    }
+
+    /// Stops one call of the run; the others continue. Returns true if there was one, as
+    /// [`TurnHandle::cancel_call`](crate::TurnHandle::cancel_call) does.
+    pub fn cancel_call(&self, call: CallId) -> bool {
+        self.session.cancel_call(call)
     }
 
     /// Stops the run and returns its report. Calls that have started are stopped in order and

@@ -16,15 +16,18 @@ pub(crate) mod tools;
 use std::{
     collections::HashSet,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures::future::BoxFuture;
 use tokio::sync::{OwnedMutexGuard, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    AdmittedDecision, Decision, Labels, Message, Model, OutputFormat, PartContent, Registry,
-    SessionId, Timestamp, ToolName, TurnId, TurnInfo,
+    AdmittedDecision, CallId, Decision, Labels, Message, Model, OutputFormat, PartContent,
+    Registry, SessionId, Timestamp, ToolName, TurnId, TurnInfo,
 };
 
 use crate::{
@@ -87,6 +90,8 @@ pub(crate) struct SessionShared {
     pub(crate) who: TurnInfo,
     pub(crate) conversation: Arc<tokio::sync::Mutex<Conversation>>,
     pub(crate) control: Mutex<Option<RunControl>>,
+    /// True if a run that is stopped leaves pending calls pending.
+    pub(crate) keep_pending: AtomicBool,
 }
 
 /// Access to the run that is under way.
@@ -299,11 +304,31 @@ impl Session {
     /// Stops the run that is under way. It ends as `cancelled`; finished results are kept. Returns
     /// true if there was one.
     pub fn interrupt(&self) -> bool {
+        self.0.keep_pending.store(false, Ordering::SeqCst);
+        self.cancel_run()
+    }
+
+    /// Stops what the run that is under way does, and leaves pending what waits for a decision or an
+    /// external result. The run ends as `suspended` if a call waits, and as `cancelled` otherwise.
+    /// Returns true if there was a run.
+    pub fn suspend(&self) -> bool {
+        self.0.keep_pending.store(true, Ordering::SeqCst);
+        self.cancel_run()
+    }
+
+    fn cancel_run(&self) -> bool {
         let control = self.0.lock_control();
         control
             .as_ref()
             .inspect(|control| control.cancel.cancel())
             .is_some()
+    }
+
+    /// Stops one call of the run that is under way; the others continue. Returns true if there was
+    /// one, as [`TurnHandle::cancel_call`](crate::TurnHandle::cancel_call) does.
+    pub fn cancel_call(&self, call: CallId) -> bool {
+        let turns = self.0.dispatcher.0.driven_turns();
+        turns.iter().any(|turn| turn.cancel_call(call))
     }
 
     /// Decides on a pending call of this session or of an agent's session. The session continues
@@ -506,6 +531,16 @@ impl SessionShared {
     }
 
     /// Returns what events may show of a text.
+    /// Returns what an event may show of a message, and its whole length if that is only the
+    /// beginning.
+    pub(crate) fn visible_message(&self, text: &str) -> (Option<String>, Option<u64>) {
+        if text.is_empty() {
+            return (None, None);
+        }
+        let (shown, cut) = self.dispatcher.0.visible_message(text);
+        (Some(shown), cut)
+    }
+
     pub(crate) fn visible_text(&self, text: &str) -> String {
         self.dispatcher.0.visible_text(text)
     }

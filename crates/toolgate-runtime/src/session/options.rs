@@ -1,5 +1,7 @@
 //! Settings of a single run: tools, layers, limits, the format of its answer.
 
+use std::time::Duration;
+
 use toolgate_core::{
     AnyLayer, Labels, Layer, Message, MessagePart, OnCap, OutputFormat, Registry, Role,
     TaskComplexity, ToolChoice,
@@ -45,6 +47,8 @@ pub struct RunOptions {
     pub(crate) output: Option<OutputFormat>,
     pub(crate) max_iterations: Option<u32>,
     pub(crate) on_cap: Option<OnCap>,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) turn_deadline: Option<Duration>,
     pub(crate) weight: Option<TaskComplexity>,
     pub(crate) labels: Vec<(String, String)>,
     /// The labels that a resumed run began with. They are redacted and valid.
@@ -103,6 +107,21 @@ impl RunOptions {
     /// Sets what happens when the limit of iterations is reached.
     pub fn on_cap(mut self, on_cap: OnCap) -> Self {
         self.on_cap = Some(on_cap);
+        self
+    }
+
+    /// Sets how long the run may take. When the time is over, running calls are cancelled and the
+    /// run ends with [`RunEnd::Deadline`](toolgate_core::RunEnd::Deadline); calls that wait for a
+    /// decision stay pending. A run that is resumed has its whole time again.
+    pub fn deadline(mut self, limit: Duration) -> Self {
+        self.deadline = Some(limit);
+        self
+    }
+
+    /// Sets how long the calls of one turn may take. When the time is over, the run ends like one
+    /// that reached its [deadline](Self::deadline).
+    pub fn turn_deadline(mut self, limit: Duration) -> Self {
+        self.turn_deadline = Some(limit);
         self
     }
 

@@ -167,6 +167,15 @@ pub enum RunError {
     /// A call failed, and the session is configured to stop then.
     #[error("a call failed, and the other calls were cancelled")]
     Aborted,
+    /// The receipt of a call could not be written. The call is recorded, and the model is not asked
+    /// again.
+    #[error("the receipt of a call of {tool} was lost")]
+    ReceiptLost {
+        /// The tool.
+        tool: ToolName,
+        /// The call.
+        call: CallId,
+    },
     /// The layers of strategies or options cannot be built into a stack.
     #[error("the layers of this run do not fit together: {0}")]
     Stack(#[source] StackError),

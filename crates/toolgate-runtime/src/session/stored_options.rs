@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    AnyLayer, Labels, LayerName, ModelName, Registry, RunRecord, StoreError, ToolChoice, ToolName,
+    AnyLayer, HumanDuration, Labels, LayerName, ModelName, Registry, RunRecord, StoreError,
+    ToolChoice, ToolName,
 };
 
 use crate::{
@@ -21,6 +22,8 @@ impl RunOptions {
             output: self.output.clone(),
             max_iterations: self.max_iterations,
             on_cap: self.on_cap,
+            deadline: self.deadline.map(HumanDuration::from),
+            turn_deadline: self.turn_deadline.map(HumanDuration::from),
             weight: self.weight,
             layers: layer_names(&self.layers).collect(),
             tools: tool_names(self.tools.as_ref()),
@@ -54,6 +57,10 @@ impl RunOptions {
             output: self.output.or_else(|| begun.output.clone()),
             max_iterations: self.max_iterations.or(begun.max_iterations),
             on_cap: self.on_cap.or(begun.on_cap),
+            deadline: self.deadline.or(begun.deadline.map(HumanDuration::get)),
+            turn_deadline: self
+                .turn_deadline
+                .or(begun.turn_deadline.map(HumanDuration::get)),
             weight: self.weight.or(begun.weight),
             begun_labels: begun.labels.clone(),
             ..self

@@ -204,7 +204,9 @@ impl DispatcherBuilder {
 
     /// Loads the session from the store and takes its lease.
     ///
-    /// A lease of a process of this machine that has ended is taken over. No dispatcher is needed
+    /// The lease of a process of this machine that has ended is taken over, and so is the expired
+    /// lease of a process that cannot be seen from here. A process of this machine that runs or was
+    /// stopped keeps its lease; see [`take_over`](Self::take_over). No dispatcher is needed
     /// to decide on approval requests of a session that another process drives.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ pub struct TurnRun {
     /// Calls that may run again before the task of their last run has ended.
     parked: Vec<(usize, CallId)>,
     end: Option<TurnEnd>,
+    /// Set if only pending calls are left alone: nothing more is started, and the turn suspends.
+    leaving: Option<Arc<str>>,
     messages: Vec<String>,
     /// The end of the grace period for calls that do not stop by themselves.
     grace: Option<BoxFuture<'static, ()>>,
@@ -66,6 +68,7 @@ impl TurnRun {
             asking: 0,
             parked,
             end: None,
+            leaving: None,
             messages,
             grace: None,
             expiry: None,
@@ -179,6 +182,8 @@ impl TurnRun {
             }
             let step = self.active.lock_state().turn.next();
             match step {
+                // Handed out again when the turn is resumed.
+                TurnStep::Run(_) | TurnStep::Ask(_) if self.leaving.is_some() => {}
                 TurnStep::Run(calls) => self.active.inbox.extend(
                     Urgency::Request,
                     calls.into_iter().map(DriverInput::StartCall),
@@ -193,7 +198,9 @@ impl TurnRun {
                     // Queued inputs first: the turn is idle only if there are none.
                     if let Some(item) = self.active.inbox.take() {
                         self.handle_input(item).await?;
-                    } else if self.is_idle() && when_suspended == WhenSuspended::Return {
+                    } else if self.is_idle()
+                        && (when_suspended == WhenSuspended::Return || self.leaving.is_some())
+                    {
                         return Ok(self.build_report(TurnEnd::Suspended));
                     } else {
                         self.wait_for_input().await?;
@@ -213,7 +220,10 @@ impl TurnRun {
             item = self.active.inbox.next() => self.handle_input(item).await,
             () = wait_or_never(self.grace.as_mut()) => {
                 self.grace = None;
-                Ok(self.active.settle_remaining("the turn was interrupted").await?)
+                match self.leaving.clone().filter(|_| self.end.is_none()) {
+                    Some(reason) => Ok(self.active.settle_running(&reason).await?),
+                    None => Ok(self.active.settle_remaining("the turn was interrupted").await?),
+                }
             }
             () = wait_or_never(expiry) => {
                 self.expiry = None;
@@ -259,6 +269,8 @@ impl TurnRun {
 
     async fn handle_input(&mut self, item: DriverInput) -> Result<(), DispatchError> {
         match item {
+            // Approved at the last moment: it starts when the turn is resumed.
+            DriverInput::StartCall(_) if self.leaving.is_some() => {}
             DriverInput::StartCall(call) => self.queue_call(call),
             DriverInput::CallLeft(at) => {
                 let phase = {
@@ -275,16 +287,34 @@ impl TurnRun {
                 }
                 self.handle_left_call(at).await?;
             }
+            DriverInput::CancelCall(at) => self.cancel_call(at).await?,
+            DriverInput::AbortCall(at) => self.active.settle_cancelled_call(at).await?,
             DriverInput::ApproverDone => self.asking -= 1,
             DriverInput::Applied => {}
             DriverInput::Interrupted => {
                 self.stop_calls(TurnEnd::Interrupted, "the turn was interrupted")
                     .await?
             }
+            DriverInput::RunningStopped(reason) => self.leave_pending(reason),
             DriverInput::Retired => return Err(DispatchError::Superseded { turn: self.turn() }),
             DriverInput::Message(text) => self.messages.push(text),
         }
         self.start_calls();
+        Ok(())
+    }
+
+    /// Settles a call that has not started, or gives it time to stop.
+    async fn cancel_call(&mut self, at: usize) -> Result<(), DispatchError> {
+        if self.active.lock_state().work[at].task.is_none() {
+            return Ok(self.active.settle_cancelled_call(at).await?);
+        }
+        let active = self.active.clone();
+        tokio::spawn(async move {
+            active.shared.clock.sleep(active.shared.grace).await;
+            active
+                .inbox
+                .push(Urgency::Settlement, DriverInput::AbortCall(at));
+        });
         Ok(())
     }
 
@@ -325,7 +355,7 @@ impl TurnRun {
             _ => {}
         }
         let failed = status.is_some_and(|status| !matches!(status, Status::Ok | Status::DryRun));
-        if failed && self.active.shared.on_failure == OnFailure::Abort {
+        if failed && self.leaving.is_none() && self.active.shared.on_failure == OnFailure::Abort {
             if self.end.is_none() {
                 self.active
                     .abort_turn("another call of the turn failed")
@@ -361,11 +391,30 @@ impl TurnRun {
         Ok(())
     }
 
+    /// Starts nothing more and gives running calls time to stop. Pending calls stay pending, and calls
+    /// that have not started stay as they are.
+    fn leave_pending(&mut self, reason: Arc<str>) {
+        if self.end.is_some() || self.leaving.is_some() {
+            return;
+        }
+        self.leaving = Some(reason);
+        self.lanes.clear_waiting();
+        drop(self.active.inbox.drain(Urgency::Request));
+        if self.lanes.running_here() > 0 {
+            self.grace = Some(self.active.shared.clock.sleep(self.active.shared.grace));
+        }
+    }
+
     fn start_calls(&mut self) {
-        if self.end.is_some() {
+        if self.end.is_some() || self.leaving.is_some() {
             return;
         }
         while let Some(at) = self.lanes.next_to_start() {
+            // It was cancelled while it waited.
+            if self.active.lock_state().turn.slots()[at].status().is_some() {
+                self.lanes.finish_call(at);
+                continue;
+            }
             let task = tokio::spawn(self.active.clone().run_call(at));
             let mut state = self.active.lock_state();
             // A task that has ended by now has queued its `LeaveGuard` item, which clears this again.

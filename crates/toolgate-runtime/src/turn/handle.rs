@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use toolgate_core::TurnId;
+use toolgate_core::{CallId, TurnId};
 
 use crate::{
     JournalError,
@@ -42,6 +42,32 @@ impl TurnHandle {
             Some(durable) => durable.await.map(|()| true),
             None => Ok(false),
         }
+    }
+
+    /// Stops one call that runs in this process or waits to start. Returns true if there was one;
+    /// false if the call is unknown, has settled, waits for an approver, or is run by an external
+    /// party.
+    ///
+    /// The other calls continue. The call is stopped like one that exceeds its time limit: its token
+    /// is cancelled, and after the grace period its task is aborted. It settles as `cancelled`, or
+    /// as `outcome_unknown` if it may have written; the model reads that.
+    pub fn cancel_call(&self, call: CallId) -> bool {
+        self.0.cancel_call(call)
+    }
+
+    /// Stops what runs and suspends the turn: pending calls can still be decided, and calls that have
+    /// not started do so when the turn is resumed. Without pending calls it is
+    /// [`TurnHandle::interrupt`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the interruption could not be recorded.
+    pub async fn stop_running(&self, reason: &str) -> Result<(), JournalError> {
+        if self.0.has_pending_calls() {
+            self.0.stop_running(reason);
+            return Ok(());
+        }
+        self.interrupt(reason).await.map(drop)
     }
 
     /// Adds a message that is reported with the turn.

@@ -25,6 +25,8 @@ use std::{
 
 use futures::FutureExt;
 use hashbrown::{HashMap, HashSet};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
@@ -118,7 +120,8 @@ impl Drop for DrivingGuard {
 }
 
 /// Policy for the other calls of a turn when one of them fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum OnFailure {
     /// The other calls are not affected.
     #[default]

@@ -5,7 +5,10 @@ use std::fmt;
 
 use toolgate_core::{CallId, Phase, Status, ToolName, TurnFilter, TurnId, View};
 
-use crate::{DispatchError, Dispatcher, TurnRun, turn::open_turn::OpenTurn};
+use crate::{
+    DispatchError, Dispatcher, TurnRun,
+    turn::open_turn::{OpenTurn, answers::is_newest_answered},
+};
 
 /// The open turns of a session, ready to be driven, each with what was found of it.
 #[derive(Debug)]
@@ -121,7 +124,7 @@ impl RecoveredTurn {
             &toolgate_core::InvocationSlot,
             &crate::turn::open_turn::InvocationState,
         )| {
-            let answered = work.resumed.answers.len() >= slot.generation() as usize;
+            let answered = is_newest_answered(&work.resumed.answers, slot.generation());
             let found = match slot.phase() {
                 Some(Phase::Settled(status)) => RecoveredState::Settled(status),
                 Some(Phase::AwaitingApproval) if answered => RecoveredState::Decided,

@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use toolgate_core::{
-    Arguments, InvalidLabel, Json, Labels, Notes, SessionEvent, ToolEvent, run_contained_sync,
+    Arguments, FileChange, InvalidLabel, Json, Labels, Notes, SessionEvent, ToolEvent,
+    run_contained_sync,
 };
 
 use crate::turn::DispatcherShared;
@@ -13,6 +14,13 @@ impl DispatcherShared {
 
     /// The longest text that an event shows.
     const SAID_BYTES: usize = 16 * 1024;
+
+    /// The longest text for the model that an event shows beside the result.
+    const MODEL_TEXT_BYTES: usize = 2 * 1024;
+
+    /// The most changed files that an event lists, and the most bytes of their paths.
+    const MAX_CHANGES: usize = 100;
+    const CHANGES_BYTES: usize = 16 * 1024;
 
     /// Returns what an event may show of a value: a redacted copy, or nothing.
     pub(crate) fn visible_json(&self, value: &Json) -> Option<Json> {
@@ -40,6 +48,12 @@ impl DispatcherShared {
 
     /// Returns what an event may show of a text.
     pub(crate) fn visible_text(&self, text: &str) -> String {
+        self.visible_message(text).0
+    }
+
+    /// Returns what an event may show of a message, and its whole length if that is only the
+    /// beginning.
+    pub(crate) fn visible_message(&self, text: &str) -> (String, Option<u64>) {
         let said = match &self.redactor {
             Some(redactor) => run_contained_sync(|| redactor.redact_text(text).ok())
                 .ok()
@@ -50,8 +64,10 @@ impl DispatcherShared {
         let mut said = said
             .filter(|said| !said.trim().is_empty())
             .unwrap_or_else(|| "(withheld)".to_owned());
+        let whole = said.len();
         said.truncate(said.floor_char_boundary(Self::SAID_BYTES));
-        said
+        let cut = (said.len() < whole).then_some(whole as u64);
+        (said, cut)
     }
 
     /// Returns `labels` with more of them. Values are redacted here, because labels are part of
@@ -97,14 +113,47 @@ impl DispatcherShared {
             ToolEvent::ToolDenied { reason, error, .. } => [reason.as_mut(), error.as_mut()],
             ToolEvent::ToolExecutionFailed { error, .. } => [Some(error), None],
             ToolEvent::ToolExecutionInterrupted { reason, .. } => [Some(reason), None],
-            ToolEvent::ToolSkipped { reason } => [reason.as_mut(), None],
+            ToolEvent::ToolSkipped { reason } | ToolEvent::ToolApproved { reason, .. } => {
+                [reason.as_mut(), None]
+            }
+            ToolEvent::ToolExecutionSucceeded { model_text, .. } => [model_text.as_mut(), None],
+            ToolEvent::ToolToast(toast) => [Some(&mut toast.title), Some(&mut toast.message)],
             _ => [None, None],
         };
         words
             .into_iter()
             .flatten()
             .for_each(|text| *text = self.visible_text(text));
+        if let ToolEvent::ToolExecutionSucceeded {
+            model_text: Some(text),
+            ..
+        } = &mut event
+        {
+            // Truncated last: a detector does not recognise half a secret.
+            text.truncate(text.floor_char_boundary(Self::MODEL_TEXT_BYTES));
+        }
         event
+    }
+
+    /// Returns the changes with redacted paths as an event, limited in number and bytes.
+    pub(crate) fn files_event(&self, changes: Vec<FileChange>, omitted: u64) -> ToolEvent {
+        let mut room = Self::CHANGES_BYTES;
+        let mut listed = Vec::new();
+        let all = changes.len();
+        for mut change in changes.into_iter().take(Self::MAX_CHANGES) {
+            change.path = self.visible_text(&change.path);
+            change.old_path = change.old_path.map(|path| self.visible_text(&path));
+            let bytes = change.path.len() + change.old_path.as_ref().map_or(0, String::len);
+            let Some(left) = room.checked_sub(bytes) else {
+                break;
+            };
+            room = left;
+            listed.push(change);
+        }
+        ToolEvent::ToolFilesChanged {
+            omitted: omitted + (all - listed.len()) as u64,
+            changes: listed,
+        }
     }
 
     /// Returns the event with the model's notes redacted.

@@ -90,7 +90,7 @@ pub enum DispatchError {
     #[error("the store could not answer: {0}")]
     Store(#[source] StoreError),
     /// Another process holds the lease of the session.
-    #[error("session {session} is driven by {holder} until {until}")]
+    #[error("session {session} is driven by {}", crate::describe_holder(.holder))]
     Held {
         /// The session's id.
         session: SessionId,

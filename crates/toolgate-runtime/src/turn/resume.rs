@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, Arguments, CallId, Failure, Outcome, Phase, ReconciledAttempt, RejectCode,
-    SettledOutcome, Stack, TurnId, TurnRequests, View, run_contained,
+    ApprovalAnswer, Arguments, CallId, ChangedRequest, Failure, Outcome, Phase, ReconciledAttempt,
+    RejectCode, SettledOutcome, Stack, TurnId, TurnRequests, View, run_contained,
 };
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
         driver::TurnRun,
         open_turn::{
             DriverInput, OpenTurn,
+            answers::is_newest_answered,
             probe::external_arguments_key,
             settle::{LOST_WHILE_RUNNING, settled_refusal},
         },
@@ -165,21 +166,23 @@ impl Dispatcher {
             };
             let state = &mut *active.lock_state();
             state.work[at].outside = outside;
-            // No approver is asked about a request that was changed in the store. Without an answer
-            // the call descends again and ends, so that the model can make it anew.
+            let is_answered = is_newest_answered(&answers, generation);
             let keyring = self.0.keyring.as_ref();
-            if question
-                .as_ref()
-                .is_some_and(|request| request.check_seal(keyring).is_err())
-                && answers.len() < generation as usize
-            {
-                state.turn.mark_answered(call, RejectCode::Expired);
-            } else {
-                state.work[at].pending = question.map(Arc::unwrap_or_clone).map(Box::new);
+            let seal = question.as_ref().map(|request| request.check_seal(keyring));
+            match seal {
+                // No approver is asked about a request that was changed in the store. Without an
+                // answer the call descends again: approval is requested anew if an earlier version
+                // stored the request, and otherwise the call ends, so that the model can make it anew.
+                Some(Err(problem)) if !is_answered => {
+                    state.work[at].has_unsealed_request =
+                        matches!(problem, ChangedRequest::Unsealed | ChangedRequest::KeyGone);
+                    state.turn.mark_answered(call, RejectCode::Expired);
+                }
+                _ => state.work[at].pending = question.map(Arc::unwrap_or_clone).map(Box::new),
             }
             // An answer was stored but not applied: its process was lost first, or the turn had no
             // driver.
-            if phase == Some(Phase::AwaitingApproval) && answers.len() == generation as usize {
+            if phase == Some(Phase::AwaitingApproval) && is_answered {
                 let denied = answers.last().is_some_and(ApprovalAnswer::is_denial);
                 state.turn.mark_answered(
                     call,

@@ -10,9 +10,10 @@ use crate::common::{
 };
 use toolgate_core::{
     ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId,
-    CatalogueStore, Decision, InputKind, Layer, LedgerDraft, LedgerName, LedgerStore, MailboxItem,
-    MailboxStore, MemoryStore, Next, Outcome, RecordKey, Registry, RejectCode, RunEnd, SealedEntry,
-    SessionFilter, SessionId, Stack, Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
+    CatalogueStore, Clock, Decision, EventStore, InputKind, Layer, LeaseRequest, LeaseTerm,
+    LedgerDraft, LedgerName, LedgerStore, MailboxItem, MailboxStore, MemoryStore, Next, Outcome,
+    RecordKey, Registry, RejectCode, RunEnd, SealedEntry, SessionFilter, SessionId, Stack, Status,
+    StoreRecord, Suspension, TurnId, Verdict, from_fn,
 };
 use toolgate_runtime::{
     CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, Session, TurnEnd,
@@ -126,7 +127,7 @@ async fn a_dropped_dispatcher_releases_its_store_before_its_lease_is_due() {
 }
 
 #[tokio::test]
-async fn an_expired_lease_can_be_taken_and_its_holder_is_fenced() {
+async fn a_living_driver_keeps_its_expired_lease_until_it_is_taken_over() {
     let probe = Probe::default();
     let store = MemoryStore::new();
     let clock = TestClock::new();
@@ -155,7 +156,11 @@ async fn an_expired_lease_can_be_taken_and_its_holder_is_fenced() {
         "the write extended it"
     );
     clock.advance(SPAN);
-    let second = again().build().await.expect("it expired");
+    assert!(
+        matches!(again().build().await, Err(DispatchError::Held { .. })),
+        "it expired, but its holder is alive"
+    );
+    let second = again().take_over().build().await.expect("is taken over");
     let refused = first
         .open_turn(TurnRequest::new(
             view(&registry),
@@ -168,6 +173,50 @@ async fn an_expired_lease_can_be_taken_and_its_holder_is_fenced() {
     );
     assert_eq!(probe.ran(), 1);
     transcript(&second).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_is_lost_elsewhere_is_replaced_after_its_lease_expired_or_by_force() {
+    let probe = Probe::default();
+    let store = MemoryStore::new();
+    let clock = TestClock::new();
+    let registry = registry(&probe);
+    let take_elsewhere = async |session: SessionId, ahead: Duration| {
+        let request = LeaseRequest {
+            session,
+            holder: "driver 0 in process 7+7 of elsewhere; host=build-7; user=ann; since=0".into(),
+            term: LeaseTerm {
+                now: clock.now().plus(ahead),
+                span: SPAN,
+            },
+            instead_of: None,
+            parent: None,
+        };
+        store.acquire_lease(request).await.expect("leases");
+    };
+    let open = |session: SessionId| {
+        Dispatcher::builder(stack(&registry))
+            .store(store.clone())
+            .clock(clock.clone())
+            .session(session)
+    };
+    let lost = SessionId::new(uuid::Uuid::from_u128(1));
+    take_elsewhere(lost, Duration::ZERO).await;
+    let held = open(lost).build().await.expect_err("it may be alive");
+    assert!(
+        held.to_string().contains("process 7 of ann on build-7"),
+        "{held}"
+    );
+    clock.advance(SPAN);
+    open(lost).build().await.expect("its lease expired");
+    // The clock of the lost machine was a day ahead.
+    let ahead = SessionId::new(uuid::Uuid::from_u128(2));
+    take_elsewhere(ahead, Duration::from_secs(86_400)).await;
+    clock.advance(SPAN);
+    let held = open(ahead).build().await;
+    assert!(matches!(held, Err(DispatchError::Held { .. })), "{held:?}");
+    let taken = open(ahead).take_over().build().await;
+    taken.expect("is taken over");
 }
 
 /// Lets more than a whole lease pass, and expects that it is renewed each time a third has passed.

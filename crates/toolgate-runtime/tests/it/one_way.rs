@@ -14,10 +14,10 @@ use crate::common::{
 };
 use tokio::sync::Semaphore;
 use toolgate_core::{
-    AdmittedDecision, ApprovalRequest, Approver, Band, Call, CallError, Clock as _, Decision,
-    ErrorCategory, Event, Failure, KeyKind, Keyring, Layer, LayerExt, MemoryStore, Next, Outcome,
-    Quorum, RecordKey, Registry, RejectCode, SecretKey, Stack, Status, StoreError, StoreHandle,
-    StoreRecord, Suspension, TurnEvent, Verdict,
+    AdmittedDecision, ApprovalChange, ApprovalRequest, Approver, Band, Call, CallError, Clock as _,
+    Decision, ErrorCategory, Event, Failure, KeyKind, Keyring, Layer, LayerExt, MemoryStore, Next,
+    Outcome, Quorum, RecordKey, Registry, RejectCode, SecretKey, Stack, Status, StoreError,
+    StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
 };
 use toolgate_runtime::{
     ApprovalService, BusDelivery, BusSubscription, DeliverError, DispatchError, Dispatcher,
@@ -669,6 +669,50 @@ async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let signing = service.keyring(ring);
     let decided = signing.decide(asked, Decision::approve("ann")).await;
     decided.expect("can be signed");
+}
+
+#[tokio::test]
+async fn a_pending_request_without_a_seal_is_requested_again_when_the_turn_is_resumed() {
+    let probe = Probe::default();
+    let registry = registry(&probe);
+    let store = Noting::new().store;
+    // It stores its request without a seal, as earlier versions did.
+    let before = builder(&registry, &store).build().await.expect("builds");
+    let calls = vec![request("1", "ask_echo", "x")];
+    let turn = before.open_turn(TurnRequest::new(view(&registry), calls));
+    let report = turn.await.expect("opens").run().await.expect("runs");
+    let unsealed = question(&report.results[0]);
+    let session = before.session();
+    let turn = report.turn;
+    drop(before);
+    let key = SecretKey::new("k1".parse().expect("valid"), KeyKind::HmacSha256, [7; 32]);
+    let after = builder(&registry, &store)
+        .keyring(Keyring::new(key))
+        .session(session)
+        .take_over();
+    let after = after.build().await.expect("builds");
+    let service = after.approval_service();
+    // Resumed twice: the log with two requests in a row can be read.
+    for _ in 0..2 {
+        let resumed = after.resume(turn, view(&registry)).await.expect("resumes");
+        let report = resumed.run().await.expect("runs");
+        let asked = question(&report.results[0]);
+        assert_eq!((asked.generation, probe.ran()), (1, 0));
+        let rows = service.list_approvals(Default::default()).await;
+        let rows = rows.expect("reads");
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(rows[0].request.changed, [ApprovalChange::Unsealed]);
+    }
+    let late = service.decide(unsealed, Decision::approve("ann")).await;
+    late.expect_err("the request was replaced");
+    let rows = service.list_approvals(Default::default()).await;
+    let asked = rows.expect("reads").remove(0).request;
+    let decided = service.decide(&*asked, Decision::approve("ann")).await;
+    decided.expect("the new request is decided");
+    let resumed = after.resume(turn, view(&registry)).await.expect("resumes");
+    let report = resumed.run().await.expect("runs");
+    assert_eq!(statuses(&report), [Some(Status::Ok)]);
+    assert_eq!(probe.ran(), 1);
 }
 
 /// Verifies approvals with these keys.

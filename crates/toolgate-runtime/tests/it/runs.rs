@@ -195,6 +195,43 @@ async fn stopping_a_run_settles_what_had_started() {
 }
 
 #[tokio::test]
+async fn suspending_a_run_stops_what_runs_and_leaves_requests_pending() {
+    let probe = Probe::default();
+    let store = memory_store();
+    let lines = || {
+        vec![
+            call(&["ask_echo", "slow_write"]),
+            Message::assistant("done"),
+        ]
+    };
+    let session = open_session(builder(&probe, lines()).wait_for_answers(), &store).await;
+    let run = session.start("go");
+    probe.entered.notified().await;
+    let asked = async || {
+        let events = store.events(SESSION, 0, 1_000).await.expect("reads");
+        events
+            .iter()
+            .any(|event| event.name() == "tool_approval_requested")
+    };
+    while !asked().await {
+        tokio::task::yield_now().await;
+    }
+    run.suspend();
+    let report = run.report().await.expect("ends");
+    assert_eq!((report.end, report.pending.len()), (RunEnd::Suspended, 1));
+    let settled = settled_events(&store).await;
+    assert_eq!(
+        settled.len(),
+        2,
+        "the write started and was stopped: {settled:?}"
+    );
+    // The request is decided later, and the run continues.
+    approve(&session, &report, 0).await;
+    let report = session.resume().await.expect("resumes");
+    assert_eq!(report.end, RunEnd::Completed);
+}
+
+#[tokio::test]
 async fn an_approved_call_runs_before_the_next_message_is_taken() {
     let probe = Probe::default();
     let store = memory_store();

@@ -214,11 +214,15 @@ impl LockedAccounts {
     ///
     /// If another process created the same account or charge at the same time, this fails, and the
     /// group is planned again.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.changed_charges.is_empty()
+    }
+
     pub(super) async fn write_changes(
         &self,
         connection: &mut PgConnection,
     ) -> Result<(), sqlx::Error> {
-        if self.changed_charges.is_empty() {
+        if self.is_unchanged() {
             return Ok(());
         }
         let update = "UPDATE accounts SET spent = new.spent, reserved = new.reserved

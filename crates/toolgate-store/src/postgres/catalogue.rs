@@ -95,10 +95,10 @@ impl CatalogueStore for PostgresStore {
     async fn erase_session(
         &self,
         session: SessionId,
-        now: Timestamp,
+        _: Timestamp,
     ) -> Result<ErasedSessions, StoreError> {
         self.reads
-            .change_sessions(session, SessionChange::Erase { now })
+            .change_sessions(session, SessionChange::Erase)
             .await
     }
 }

@@ -3,15 +3,14 @@
 use futures::TryStreamExt;
 use sqlx::{Connection, Executor, PgConnection, Row};
 use toolgate_core::{
-    ApprovalRequest, CallId, Event, LedgerHead, LedgerName, RecordKey, SealedEntry, SessionId,
-    StoreRecord,
+    ApprovalRequest, CallId, LedgerHead, LedgerName, RecordKey, SealedEntry, SessionId,
 };
 
 use super::{PostgresStore, id::PgUuid, locked_rows::parse_digest};
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
-    encoded::{decode_json, from_db},
+    encoded::{decode_event, decode_json, decode_record, from_db},
 };
 
 impl PostgresStore {
@@ -67,16 +66,16 @@ async fn check_logs(connection: &mut PgConnection) -> Result<Vec<IntegrityProble
     rows.iter().map(log).collect()
 }
 
-/// Finds events and records that cannot be parsed.
+/// Finds events and records that are damaged or cannot be parsed.
 async fn check_bodies(connection: &mut PgConnection) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
     let mut problems = Vec::new();
     let mut events =
-        sqlx::query("SELECT session, sequence, body FROM events").fetch(&mut *connection);
+        sqlx::query("SELECT session, sequence, body, checksum FROM events").fetch(&mut *connection);
     while let Some(row) = events.try_next().await? {
-        let session = row.try_get::<PgUuid, _>(0)?.0;
+        let session = SessionId::new(row.try_get::<PgUuid, _>(0)?.0);
         let sequence = from_db(row.try_get(1)?);
         let what = || format!("event {sequence} of session {session}");
-        if decode_json::<Event>(row.try_get(2)?, what)
+        if decode_event(session, sequence, row.try_get(2)?, row.try_get(3)?)
             .is_ok_and(|event| event.sequence() == sequence)
         {
             continue;
@@ -84,10 +83,10 @@ async fn check_bodies(connection: &mut PgConnection) -> Result<Vec<IntegrityProb
         problems.push(IntegrityProblem::Unreadable { what: what() });
     }
     drop(events);
-    let mut records = sqlx::query("SELECT key, body FROM records").fetch(connection);
+    let mut records = sqlx::query("SELECT key, body, checksum FROM records").fetch(connection);
     while let Some(row) = records.try_next().await? {
         let what = String::from_utf8_lossy(row.try_get(0)?).into_owned();
-        if decode_json::<StoreRecord>(row.try_get(1)?, || what.clone()).is_err() {
+        if decode_record(&what, row.try_get(1)?, row.try_get(2)?).is_err() {
             problems.push(IntegrityProblem::Unreadable { what });
         }
     }

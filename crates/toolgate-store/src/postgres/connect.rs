@@ -13,17 +13,28 @@ use tokio::time::timeout;
 use crate::{
     DatabaseError,
     migrations::{self, AppliedMigration, Migration},
+    open::DEFAULT_PATIENCE,
 };
 
 /// The advisory lock held while the schema is migrated, so that of two processes that start at the
 /// same time one waits: "tgat".
 const MIGRATION_LOCK: i64 = 0x7467_6174;
 
-/// The time after which the server ends a transaction whose process is idle.
-const IDLE_TRANSACTION_LIMIT: &str = "30s";
+/// The time after which the server ends a transaction whose process is idle. A process that was
+/// stopped holds its locks for no longer than this.
+const IDLE_TRANSACTION_LIMIT: &str = "2s";
+
+/// The time for which a transaction waits for a lock while it holds others.
+const LOCK_TIMEOUT: &str = "2s";
 
 /// The time without an answer after which the server counts as lost.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The same time for writes that can be large: blobs, and erasing a session.
+pub(super) const LARGE_WRITE_TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The shortest time for which a read waits for a connection, whatever its patience.
+const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections for reads.
 const MAX_READERS: u32 = 8;
@@ -35,6 +46,8 @@ pub(super) struct DatabaseAddress {
     pub(super) options: PgConnectOptions,
     /// The name and host, without user and password.
     pub(super) name: String,
+    /// The time for which a request waits for a server that is away.
+    pub(super) patience: Duration,
 }
 
 impl DatabaseAddress {
@@ -59,16 +72,20 @@ impl DatabaseAddress {
         Ok(Self {
             options: options.disable_statement_logging(),
             name,
+            patience: DEFAULT_PATIENCE,
         })
     }
 
     /// Opens a connection. If its process stops in the middle of a transaction, the server ends the
     /// transaction after a while: other processes wait for its locks.
     pub(super) async fn open_connection(&self) -> Result<PgConnection, DatabaseError> {
-        let options = self.options.clone().options([(
-            "idle_in_transaction_session_timeout",
-            IDLE_TRANSACTION_LIMIT,
-        )]);
+        let options = self.options.clone().options([
+            (
+                "idle_in_transaction_session_timeout",
+                IDLE_TRANSACTION_LIMIT,
+            ),
+            ("lock_timeout", LOCK_TIMEOUT),
+        ]);
         match timeout(ANSWER_TIMEOUT, PgConnection::connect_with(&options)).await {
             Ok(connected) => connected.map_err(|error| self.unreachable_error(error)),
             Err(_) => Err(self.unreachable_error(no_answer_error())),
@@ -80,7 +97,16 @@ impl DatabaseAddress {
         PgPoolOptions::new()
             .max_connections(MAX_READERS)
             .test_before_acquire(false)
+            .acquire_timeout(self.patience.clamp(SHORTEST_WAIT, ANSWER_TIMEOUT))
             .connect_lazy_with(self.options.clone())
+    }
+
+    /// Returns the error for a write whose commit was not answered.
+    pub(super) fn lost_error(&self, error: sqlx::Error) -> DatabaseError {
+        DatabaseError::Lost {
+            database: self.name.clone(),
+            source: Arc::new(error),
+        }
     }
 
     fn unreachable_error(&self, error: sqlx::Error) -> DatabaseError {
@@ -103,9 +129,8 @@ impl DatabaseAddress {
             Some("55P03" | "57014") => DatabaseError::Locked { database, source },
             Some("XX001" | "XX002") => DatabaseError::Damaged { database, source },
             Some("25006" | "42501") => DatabaseError::ReadOnly { database, source },
-            Some(_) => DatabaseError::Failed { database, source },
-            None if is_connection_lost(&source) => DatabaseError::Unreachable { database, source },
-            None => DatabaseError::Failed { database, source },
+            _ if is_connection_lost(&source) => DatabaseError::Unreachable { database, source },
+            _ => DatabaseError::Failed { database, source },
         }
     }
 
@@ -116,6 +141,9 @@ impl DatabaseAddress {
     ) -> Result<(), DatabaseError> {
         let failed = |error| self.database_error(error);
         let mut tx = connection.begin().await.map_err(failed)?;
+        // Another process may migrate a large database; it holds no other lock meanwhile.
+        let wait = tx.execute("SET LOCAL lock_timeout = 0");
+        wait.await.map_err(failed)?;
         let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION_LOCK);
         lock.execute(&mut *tx).await.map_err(failed)?;
         let applied = if table_exists(&mut tx, "toolgate_schema")
@@ -193,13 +221,27 @@ pub(super) fn no_answer_error() -> sqlx::Error {
 /// Checks whether the connection is lost, so that nothing more can be learned over it.
 pub(super) fn is_connection_lost(error: &sqlx::Error) -> bool {
     match error {
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed => true,
-        // The server ended the connection: it was shut down, or an administrator did it.
-        sqlx::Error::Database(error) => error
-            .code()
-            .is_some_and(|code| code.starts_with("57P") || code == "25P03" || code == "25P04"),
+        sqlx::Error::Io(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::PoolTimedOut => true,
+        // The server ended the connection or accepts none: it starts, is shut down, has too many
+        // connections, or an administrator did it.
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| {
+            code.starts_with("57P")
+                || code.starts_with("08")
+                || matches!(&*code, "25P03" | "25P04" | "53300")
+        }),
         _ => false,
     }
+}
+
+/// Checks whether a transaction waited too long for a lock of another process.
+pub(super) fn is_locked(error: &sqlx::Error) -> bool {
+    error
+        .as_database_error()
+        .and_then(|error| error.code())
+        .is_some_and(|code| code == "55P03")
 }
 
 /// Checks whether the same group, planned again, can succeed: it conflicted with another process.
@@ -238,6 +280,7 @@ mod tests {
                 "idle_in_transaction_session_timeout",
                 IDLE_TRANSACTION_LIMIT,
             ),
+            ("lock_timeout", LOCK_TIMEOUT),
             ("synchronous_commit", "on"),
         ] {
             let row = sqlx::query("SELECT current_setting($1)")

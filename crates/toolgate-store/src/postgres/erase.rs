@@ -13,16 +13,13 @@ use toolgate_core::{
 
 use super::{
     accounts::{LockedAccounts, charge_rows},
-    connect::{ANSWER_TIMEOUT, is_conflict, no_answer_error},
+    connect::{LARGE_WRITE_TIMEOUT, is_conflict, is_locked, no_answer_error},
     id::PgUuid,
     locked_rows::RowSelection,
     read::{PostgresReader, RowError, decode_column, held_columns},
     writer::with_timeout,
 };
-use crate::{
-    DatabaseError,
-    encoded::{decode_json, from_db, prefix_end},
-};
+use crate::encoded::{decode_json, from_db, prefix_end};
 
 /// The maximum number of attempts when other processes interfere.
 const MAX_ATTEMPTS: usize = 20;
@@ -31,7 +28,7 @@ const MAX_ATTEMPTS: usize = 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) enum SessionChange {
     Hide(Option<Timestamp>),
-    Erase { now: Timestamp },
+    Erase,
 }
 
 impl PostgresReader {
@@ -46,13 +43,14 @@ impl PostgresReader {
             tries += 1;
             // Large sessions need more time.
             let tried = timeout(
-                10 * ANSWER_TIMEOUT,
+                LARGE_WRITE_TIMEOUT,
                 attempt_change(&mut connection, session, change),
             )
             .await;
             match tried.unwrap_or_else(|_| Err(no_answer_error().into())) {
                 Ok(erased) => break erased,
-                Err(RowError::Column(error)) if is_conflict(&error) && tries < MAX_ATTEMPTS => {}
+                Err(RowError::Column(error))
+                    if (is_conflict(&error) || is_locked(&error)) && tries < MAX_ATTEMPTS => {}
                 // The connection is dropped, which makes the server roll back.
                 Err(bad) => return Err(self.to_store_error(bad)),
             }
@@ -61,14 +59,9 @@ impl PostgresReader {
                 .map_err(|error| self.to_store_error(error.into()))?;
         };
         // The server may have committed and only its answer was lost.
-        let lost = |error: sqlx::Error| {
-            let database = self.address.name.clone();
-            let source = Arc::new(error);
-            DatabaseError::Lost { database, source }
-        };
         with_timeout(connection.execute("COMMIT"))
             .await
-            .map_err(lost)?;
+            .map_err(|error| self.address.lost_error(error))?;
         let _ = connection.close().await;
         Ok(erased)
     }
@@ -110,7 +103,10 @@ async fn attempt_change(
             asked.execute(connection).await?;
             Ok(ErasedSessions::default())
         }
-        SessionChange::Erase { now } => {
+        SessionChange::Erase => {
+            let now = sqlx::query("SELECT (extract(epoch FROM now()) * 1000000)::bigint");
+            let now = now.fetch_one(&mut *connection).await?;
+            let now = Timestamp::from_micros(now.try_get(0)?);
             for row in &locked {
                 Lease::check_free(row.session, row.held.as_ref(), row.fence, now)?;
             }

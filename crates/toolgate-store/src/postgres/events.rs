@@ -2,17 +2,14 @@
 
 use std::sync::Arc;
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::Row;
 use toolgate_core::{
-    Event, EventStore, Lease, LeaseRequest, LogPosition, SessionId, StoreError, Timestamp,
+    Event, EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, SessionId, StoreError,
     WriteBatch,
 };
 
-use super::{
-    PostgresStore, id::PgUuid, locked_rows::RowSelection, plan::PostgresWritePlan,
-    read::decode_column,
-};
-use crate::encoded::{EncodedBatch, from_db, limit_to_db, to_db};
+use super::{PostgresStore, id::PgUuid, locked_rows::RowSelection, plan::PostgresWritePlan};
+use crate::encoded::{EncodedBatch, decode_event, from_db, limit_to_db, to_db};
 
 impl EventStore for PostgresStore {
     async fn append(
@@ -21,7 +18,7 @@ impl EventStore for PostgresStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let batch = Arc::new(EncodedBatch::new(batch)?);
+        let batch = Arc::new(EncodedBatch::new(session, batch)?);
         let about = {
             let batch = batch.clone();
             move |wants: &mut RowSelection| {
@@ -40,17 +37,19 @@ impl EventStore for PostgresStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Arc<Event>>, StoreError> {
-        let sql = "SELECT sequence, body FROM events WHERE session = $1 AND sequence > $2 ORDER BY sequence LIMIT $3";
+        let sql = "SELECT sequence, body, checksum FROM events
+                   WHERE session = $1 AND sequence > $2 ORDER BY sequence LIMIT $3";
         let ask = || {
             sqlx::query(sql)
                 .bind(PgUuid(session.uuid()))
                 .bind(to_db(after))
                 .bind(limit_to_db(limit))
         };
-        let what = |row: &PgRow| format!("event {} of session {session}", row.get::<i64, _>(0));
         self.reads
             .query_rows(ask, |row| {
-                Ok(Arc::new(decode_column(row, 1, || what(row))?))
+                let sequence = from_db(row.try_get(0)?);
+                let event = decode_event(session, sequence, row.try_get(1)?, row.try_get(2)?)?;
+                Ok(Arc::new(event))
             })
             .await
     }
@@ -75,11 +74,11 @@ impl EventStore for PostgresStore {
         .await
     }
 
-    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, term: LeaseTerm) -> Result<(), StoreError> {
         let Lease { session, fence, .. } = *lease;
         self.queue_write(
             move |wants| wants.add_session(session),
-            move |plan| plan.renew_lease(session, fence, until),
+            move |plan| plan.renew_lease(session, fence, term),
         )
         .await
     }
@@ -115,9 +114,10 @@ impl PostgresWritePlan {
         at.check_sequence(batch.events.iter().map(|event| event.sequence))?;
         self.insert_records(&batch.records)?;
         self.seal_entries(&batch.entries);
+        let now = self.facts.now;
         let known = self.change_session(session);
-        if let Some((held, until)) = known.held.as_mut().zip(at.lease_until) {
-            held.1 = until;
+        if let Some((held, term)) = known.held.as_mut().zip(at.lease_term) {
+            held.1 = term.expiry_after(now);
         }
         if let Some((first, last)) = batch.events.first().zip(batch.events.last()) {
             known.created_at = if first.sequence == 1 {
@@ -134,7 +134,7 @@ impl PostgresWritePlan {
         let revision = known.revision;
         for event in &batch.events {
             self.events
-                .push((session, event.sequence, event.body.clone()));
+                .push((session, event.sequence, event.body.clone(), event.checksum));
             event
                 .change
                 .clone()
@@ -156,11 +156,13 @@ impl PostgresWritePlan {
     fn grant_lease(&mut self, request: &LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
         let standing = self.session_state(session);
-        request.check_granted(standing.held.as_ref(), standing.fence)?;
+        // Leases go by the clock of the server: those of many machines differ.
+        let now = self.facts.now;
+        request.check_granted(standing.held.as_ref(), standing.fence, now)?;
         let known = self.change_session(session);
         // Every lease gets a new fence, so that writes under an earlier lease fail.
         known.fence += 1;
-        known.held = Some((request.holder.clone(), request.until));
+        known.held = Some((request.holder.clone(), request.term.expiry_after(now)));
         known.parent = known.parent.or(request.parent);
         Ok(Lease {
             session,
@@ -173,7 +175,7 @@ impl PostgresWritePlan {
         &mut self,
         session: SessionId,
         fence: u64,
-        until: Timestamp,
+        term: LeaseTerm,
     ) -> Result<(), StoreError> {
         let standing = self.session_state(session);
         // A renewal that was under way when the lease was released must not bring it back.
@@ -183,6 +185,7 @@ impl PostgresWritePlan {
                 found: standing.fence,
             });
         }
+        let until = term.expiry_after(self.facts.now);
         if let Some(held) = &mut self.change_session(session).held {
             held.1 = until;
         }

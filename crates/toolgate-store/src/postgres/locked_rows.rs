@@ -45,8 +45,11 @@ impl RowSelection {
 /// The state of these rows in the database. All but records are locked, so that it does not change.
 #[derive(Default)]
 pub(super) struct LockedRows {
+    /// The time of the server when the transaction began; 0 if no session was read.
+    pub(super) now: Timestamp,
     pub(super) sessions: HashMap<SessionId, PostgresSessionState>,
-    pub(super) records: HashMap<String, String>,
+    /// The bodies and checksums of records.
+    pub(super) records: HashMap<String, (String, Option<i64>)>,
     pub(super) ledgers: BTreeMap<LedgerName, LedgerHead>,
     pub(super) books: LockedAccounts,
 }
@@ -90,7 +93,9 @@ const LOCK_ROWS_SQL: &str = "
     UNION ALL
     SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash, NULL FROM locked_ledgers
     UNION ALL
-    SELECT 3, NULL, NULL, NULL, NULL, NULL, NULL, NULL, body, key, NULL FROM records WHERE key = ANY($3)";
+    SELECT 4, NULL, (extract(epoch FROM now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    UNION ALL
+    SELECT 3, NULL, checksum, NULL, NULL, NULL, NULL, NULL, body, key, NULL FROM records WHERE key = ANY($3)";
 
 impl LockedRows {
     pub(super) async fn lock_rows(
@@ -120,9 +125,11 @@ impl LockedRows {
             match row.try_get::<i32, _>("kind")? {
                 1 => facts.add_session(row)?,
                 2 => facts.add_ledger(row)?,
+                4 => facts.now = Timestamp::from_micros(row.try_get("a")?),
                 _ => {
                     let key = String::from_utf8_lossy(row.try_get("bytes")?).into_owned();
-                    facts.records.insert(key, row.try_get("text")?);
+                    let body = row.try_get("text")?;
+                    facts.records.insert(key, (body, row.try_get("a")?));
                 }
             }
         }

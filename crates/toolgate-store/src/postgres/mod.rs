@@ -16,7 +16,7 @@ mod records;
 mod statement;
 mod writer;
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
 use toolgate_core::StoreError;
@@ -27,16 +27,17 @@ use self::{
     mailbox::PostgresMailbox,
     plan::PostgresWritePlan,
     read::PostgresReader,
-    writer::{PostgresQueuedWrite, PostgresWriteJob},
+    writer::{PostgresGroupWriter, PostgresQueuedWrite, PostgresWriteJob},
 };
-use crate::DatabaseError;
+use crate::{DatabaseError, open::DEFAULT_PATIENCE};
 
 /// Stores everything in a PostgreSQL database.
 ///
 /// One task writes: it performs all pending writes in one transaction and then answers each caller.
-/// Many processes on many machines may use the same database. A lost connection is opened again; a
-/// write whose commit was not confirmed is reported as failed and never repeated. Cloning shares
-/// the store; when the last clone is dropped, queued writes are still performed.
+/// Many processes on many machines may use the same database. While the server is away, requests
+/// wait for it with growing delays, by default for 30 seconds. A commit whose answer was lost is
+/// looked up before it is repeated, so it is never performed twice. Cloning shares the store; when
+/// the last clone is dropped, queued writes are still performed.
 ///
 /// It runs on tokio: connect and use it within a runtime that lives as long as the store.
 #[derive(Clone)]
@@ -44,6 +45,22 @@ pub struct PostgresStore {
     reads: Arc<PostgresReader>,
     posted: Arc<PostgresMailbox>,
     queue: mpsc::UnboundedSender<Box<dyn PostgresWriteJob>>,
+}
+
+/// Options for a PostgreSQL database.
+#[derive(Debug, Clone)]
+pub struct PostgresOptions {
+    /// The time for which a request waits for a server that is away before it fails; 30 seconds by
+    /// default. Connecting for the first time does not wait.
+    pub patience: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self {
+            patience: DEFAULT_PATIENCE,
+        }
+    }
 }
 
 impl PostgresStore {
@@ -57,11 +74,22 @@ impl PostgresStore {
     /// Fails if the address is invalid, the server cannot be reached, or the database belongs to
     /// another program or has a newer schema.
     pub async fn connect(url: &str) -> Result<Self, DatabaseError> {
-        let address = DatabaseAddress::parse(url)?;
+        Self::connect_with(url, PostgresOptions::default()).await
+    }
+
+    /// Connects with options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`connect`](Self::connect).
+    pub async fn connect_with(url: &str, options: PostgresOptions) -> Result<Self, DatabaseError> {
+        let mut address = DatabaseAddress::parse(url)?;
+        address.patience = options.patience;
         let mut connection = address.open_connection().await?;
         address.migrate_schema(&mut connection).await?;
         let (queue, jobs) = mpsc::unbounded_channel();
-        tokio::spawn(writer::run_writer(address.clone(), connection, jobs));
+        let writer = PostgresGroupWriter::sign_on(address.clone(), connection).await?;
+        tokio::spawn(writer::run_writer(writer, jobs));
         let reads = Arc::new(PostgresReader {
             pool: address.open_reader_pool(),
             address,

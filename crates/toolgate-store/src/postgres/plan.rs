@@ -10,6 +10,7 @@ use toolgate_core::{
 };
 
 use super::locked_rows::{LockedRows, PostgresSessionState};
+use crate::checksum::RowChecksum;
 
 /// The result of a group of writes. Each write sees the changes of those before it in the group.
 #[derive(Default)]
@@ -18,8 +19,8 @@ pub(super) struct PostgresWritePlan {
     /// The sessions that are not in the database yet.
     pub(super) new_sessions: BTreeSet<SessionId>,
     pub(super) changed_sessions: BTreeSet<SessionId>,
-    pub(super) events: Vec<(SessionId, u64, String)>,
-    pub(super) records: Vec<(String, String)>,
+    pub(super) events: Vec<(SessionId, u64, String, RowChecksum)>,
+    pub(super) records: Vec<(String, String, RowChecksum)>,
     pub(super) posts: BTreeMap<(SessionId, u64), String>,
     pub(super) taken: BTreeMap<SessionId, u64>,
     pub(super) turns: BTreeMap<TurnId, TurnRow>,

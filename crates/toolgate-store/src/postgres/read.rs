@@ -8,6 +8,7 @@ use sqlx::{
     postgres::{PgArguments, PgRow},
     query::Query,
 };
+use tokio::time::sleep;
 use toolgate_core::{StoreError, Timestamp};
 use uuid::Uuid;
 
@@ -15,7 +16,7 @@ use super::{
     connect::{DatabaseAddress, is_connection_lost},
     id::PgUuid,
 };
-use crate::encoded::decode_json;
+use crate::{encoded::decode_json, patience::Patience};
 
 /// Connections that read committed data.
 pub(super) struct PostgresReader {
@@ -57,19 +58,42 @@ impl PostgresReader {
         ask: impl Fn() -> PgQuery<'q>,
         read: impl Fn(&PgRow) -> Result<T, RowError>,
     ) -> Result<Vec<T>, StoreError> {
-        let rows = match ask().fetch_all(&self.pool).await {
-            // Reading twice changes nothing, and a pooled connection may have been lost since its
-            // last use.
-            Err(error) if is_connection_lost(&error) => ask().fetch_all(&self.pool).await,
-            answer => answer,
-        };
-        let rows = rows.map_err(|error| self.address.database_error(error))?;
+        let rows = self
+            .fetch_rows(ask)
+            .await
+            .map_err(|error| self.address.database_error(error))?;
         let read = rows.iter().map(|row| match read(row) {
             Ok(found) => Ok(found),
             Err(RowError::Column(error)) => Err(self.address.database_error(error).into()),
             Err(RowError::Content(error)) => Err(error),
         });
         read.collect()
+    }
+}
+
+impl PostgresReader {
+    /// Queries the database, again and again while the server is away. Reading twice changes
+    /// nothing.
+    async fn fetch_rows<'q>(
+        &self,
+        ask: impl Fn() -> PgQuery<'q>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut patience = Patience::starting_now(self.address.patience);
+        let mut is_first = true;
+        loop {
+            let error = match ask().fetch_all(&self.pool).await {
+                Err(error) if is_connection_lost(&error) => error,
+                answer => return answer,
+            };
+            // A pooled connection may have been lost since its last use; another one may be good.
+            if std::mem::take(&mut is_first) {
+                continue;
+            }
+            match patience.next_delay() {
+                Some(delay) => sleep(delay).await,
+                None => return Err(error),
+            }
+        }
     }
 }
 

@@ -3,14 +3,14 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use sqlx::Row;
+use sqlx::{Row, postgres::PgRow};
 use toolgate_core::{
     Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
 };
 
-use super::{PostgresStore, plan::PostgresWritePlan, read::decode_column};
+use super::{PostgresStore, plan::PostgresWritePlan, read::RowError};
 use crate::encoded::{
-    BLOB_PIECE_BYTES, EncodedRecord, decode_json, decode_message, from_db, limit_to_db,
+    BLOB_PIECE_BYTES, EncodedRecord, decode_message, decode_record, from_db, limit_to_db,
     message_keys, to_db,
 };
 
@@ -25,8 +25,8 @@ impl RecordStore for PostgresStore {
         self.queue_write(
             move |wants| wants.add_record(&name),
             move |plan| {
-                if let Some(body) = plan.facts.records.get(&record.name) {
-                    return decode_json(body, || record.name.clone()).map(Some);
+                if let Some((body, checksum)) = plan.facts.records.get(&record.name) {
+                    return decode_record(&record.name, body, *checksum).map(Some);
                 }
                 plan.insert_record(&record);
                 Ok(None)
@@ -37,9 +37,12 @@ impl RecordStore for PostgresStore {
 
     async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         let name = key.to_string();
-        let ask = || sqlx::query("SELECT body FROM records WHERE key = $1").bind(name.as_bytes());
+        let ask = || {
+            sqlx::query("SELECT key, body, checksum FROM records WHERE key = $1")
+                .bind(name.as_bytes())
+        };
         self.reads
-            .query_row(ask, |row| decode_column(row, 0, || name.clone()))
+            .query_row(ask, |row| record_columns(row, &name))
             .await
     }
 
@@ -55,10 +58,10 @@ impl RecordStore for PostgresStore {
             .map(|after| format!("other/{after}"));
         let sql = match from {
             Some(_) => {
-                "SELECT key, body FROM records WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
+                "SELECT key, body, checksum FROM records WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
             }
             None => {
-                "SELECT key, body FROM records WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
+                "SELECT key, body, checksum FROM records WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
             }
         };
         // No text has a byte 255, so this is the end of all keys that start with `start`.
@@ -73,7 +76,7 @@ impl RecordStore for PostgresStore {
         self.reads
             .query_rows(ask, |row| {
                 let key = String::from_utf8_lossy(row.try_get(0)?).into_owned();
-                let record = decode_column(row, 1, || key.clone())?;
+                let record = record_columns(row, &key)?;
                 Ok((
                     Arc::from(key.strip_prefix("other/").unwrap_or(&key)),
                     record,
@@ -88,8 +91,7 @@ impl RecordStore for PostgresStore {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
-        let sql =
-            "SELECT key, body FROM records WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT $3";
+        let sql = "SELECT key, body, checksum FROM records WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT $3";
         let [first, end] = message_keys(session, before);
         let ask = || {
             sqlx::query(sql)
@@ -99,7 +101,7 @@ impl RecordStore for PostgresStore {
         };
         let found = self.reads.query_rows(ask, |row| {
             let key = String::from_utf8_lossy(row.try_get(0)?).into_owned();
-            let record = decode_column(row, 1, || key.clone())?;
+            let record = record_columns(row, &key)?;
             Ok((key, record))
         });
         let mut found = found.await?;
@@ -192,10 +194,19 @@ impl PostgresWritePlan {
     }
 
     fn insert_record(&mut self, record: &EncodedRecord) {
-        self.facts
-            .records
-            .insert(record.name.clone(), record.body.clone());
-        self.records
-            .push((record.name.clone(), record.body.clone()));
+        let EncodedRecord {
+            name,
+            body,
+            checksum,
+            ..
+        } = record;
+        let known = (body.clone(), Some(checksum.to_db()));
+        self.facts.records.insert(name.clone(), known);
+        self.records.push((name.clone(), body.clone(), *checksum));
     }
+}
+
+/// Reads a record from its body and its checksum, which follow the key.
+fn record_columns(row: &PgRow, key: &str) -> Result<StoreRecord, RowError> {
+    Ok(decode_record(key, row.try_get(1)?, row.try_get(2)?)?)
 }

@@ -5,6 +5,7 @@ use sqlx::{
     postgres::{PgArguments, PgHasArrayType},
 };
 use toolgate_core::{LedgerName, StoreError, Timestamp};
+use uuid::Uuid;
 
 use super::{id::PgUuid, locked_rows::PostgresSessionState, plan::PostgresWritePlan};
 use crate::encoded::{BLOB_PIECE_BYTES, encode_json, to_db};
@@ -56,10 +57,19 @@ impl GroupStatement {
     }
 }
 
-/// Writes the plan within the open transaction.
+/// The mark of a group in the row of its writer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CommitMark {
+    pub(super) writer: Uuid,
+    pub(super) number: i64,
+}
+
+/// Writes the plan and its mark within the open transaction. A plan that changes nothing has no
+/// mark.
 pub(super) async fn write_plan(
     connection: &mut PgConnection,
     plan: &PostgresWritePlan,
+    mark: CommitMark,
 ) -> Result<(), sqlx::Error> {
     let mut statement = GroupStatement::default();
     add_sessions(&mut statement, plan)?;
@@ -68,9 +78,26 @@ pub(super) async fn write_plan(
     add_turns(&mut statement, plan)?;
     add_approvals(&mut statement, plan)?;
     add_ledger_entries(&mut statement, plan)?;
+    let is_empty =
+        statement.parts.is_empty() && plan.facts.books.is_unchanged() && plan.blobs.is_empty();
+    if is_empty {
+        return Ok(());
+    }
+    add_mark(&mut statement, mark)?;
     statement.execute(connection).await?;
     plan.facts.books.write_changes(connection).await?;
     write_blobs(connection, plan).await
+}
+
+fn add_mark(statement: &mut GroupStatement, mark: CommitMark) -> Result<(), sqlx::Error> {
+    let writer = statement.bind_column(vec![PgUuid(mark.writer)])?;
+    let number = statement.bind_column(vec![mark.number])?;
+    statement.add_part(format!(
+        "INSERT INTO writers (id, last_group, committed_at)
+         SELECT id, last_group, now() FROM UNNEST({writer}::uuid[], {number}::bigint[]) AS mark (id, last_group)
+         ON CONFLICT (id) DO UPDATE SET last_group = excluded.last_group, committed_at = excluded.committed_at"
+    ));
+    Ok(())
 }
 
 fn add_sessions(
@@ -171,27 +198,34 @@ fn add_events_and_records(
         let sequence = statement.bind_column(
             plan.events
                 .iter()
-                .map(|(_, sequence, _)| to_db(*sequence))
+                .map(|(_, sequence, ..)| to_db(*sequence))
                 .collect(),
         )?;
+        let rows = || plan.events.iter();
         let body = statement
-            .bind_column::<String>(plan.events.iter().map(|(.., body)| body.clone()).collect())?;
+            .bind_column::<String>(rows().map(|(_, _, body, _)| body.clone()).collect())?;
+        let checksum =
+            statement.bind_column(rows().map(|(.., checksum)| checksum.to_db()).collect())?;
         statement.add_part(format!(
-            "INSERT INTO events (session, sequence, body)
-             SELECT * FROM UNNEST({session}::uuid[], {sequence}::bigint[], {body}::text[])"
+            "INSERT INTO events (session, sequence, body, checksum)
+             SELECT * FROM UNNEST({session}::uuid[], {sequence}::bigint[], {body}::text[], {checksum}::bigint[])"
         ));
     }
     if !plan.records.is_empty() {
         let key = statement.bind_column::<Vec<u8>>(
             plan.records
                 .iter()
-                .map(|(key, _)| key.clone().into_bytes())
+                .map(|(key, ..)| key.clone().into_bytes())
                 .collect(),
         )?;
-        let body = statement
-            .bind_column::<String>(plan.records.iter().map(|(_, body)| body.clone()).collect())?;
+        let rows = || plan.records.iter();
+        let body =
+            statement.bind_column::<String>(rows().map(|(_, body, _)| body.clone()).collect())?;
+        let checksum =
+            statement.bind_column(rows().map(|(.., checksum)| checksum.to_db()).collect())?;
         statement.add_part(format!(
-            "INSERT INTO records (key, body) SELECT * FROM UNNEST({key}::bytea[], {body}::text[])"
+            "INSERT INTO records (key, body, checksum)
+             SELECT * FROM UNNEST({key}::bytea[], {body}::text[], {checksum}::bigint[])"
         ));
     }
     Ok(())

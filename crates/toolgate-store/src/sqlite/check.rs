@@ -4,8 +4,7 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use toolgate_core::{
-    ApprovalRequest, CallId, Digest, Event, LedgerName, RecordKey, SealedEntry, SessionId,
-    StoreError, StoreRecord,
+    ApprovalRequest, CallId, Digest, LedgerName, RecordKey, SealedEntry, SessionId, StoreError,
 };
 
 use super::{
@@ -15,7 +14,7 @@ use super::{
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
-    encoded::{decode_json, from_db},
+    encoded::{decode_event, decode_json, decode_record, from_db},
 };
 
 impl SqliteStore {
@@ -87,28 +86,34 @@ fn check_logs(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreErr
     })
 }
 
-/// Finds events and records that cannot be parsed.
+/// Finds events and records that are damaged or cannot be parsed.
 fn check_bodies(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
-    let events = read.query_rows("SELECT session, sequence, body FROM events", [], |row| {
-        let session = SessionId::new(uuid_column(row, 0)?);
-        let sequence = from_db(row.get(1)?);
-        let what = || format!("event {sequence} of session {session}");
-        let event = row
-            .get_ref(2)?
-            .as_str()
-            .ok()
-            .and_then(|text| decode_json::<Event>(text, what).ok());
-        Ok(Ok(event
-            .is_none_or(|event| event.sequence() != sequence)
-            .then(|| IntegrityProblem::Unreadable { what: what() })))
-    })?;
-    let records = read.query_rows("SELECT key, body FROM records", [], |row| {
+    let events = read.query_rows(
+        "SELECT session, sequence, body, checksum FROM events",
+        [],
+        |row| {
+            let session = SessionId::new(uuid_column(row, 0)?);
+            let sequence = from_db(row.get(1)?);
+            let what = || format!("event {sequence} of session {session}");
+            let checksum = row.get(3)?;
+            let event = row
+                .get_ref(2)?
+                .as_str()
+                .ok()
+                .and_then(|text| decode_event(session, sequence, text, checksum).ok());
+            Ok(Ok(event
+                .is_none_or(|event| event.sequence() != sequence)
+                .then(|| IntegrityProblem::Unreadable { what: what() })))
+        },
+    )?;
+    let records = read.query_rows("SELECT key, body, checksum FROM records", [], |row| {
         let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
+        let checksum = row.get(2)?;
         let record = row
             .get_ref(1)?
             .as_str()
             .ok()
-            .and_then(|text| decode_json::<StoreRecord>(text, what).ok());
+            .and_then(|text| decode_record(&what(), text, checksum).ok());
         Ok(Ok(record
             .is_none()
             .then(|| IntegrityProblem::Unreadable { what: what() })))

@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use rusqlite::params;
 use toolgate_core::{
-    Event, EventStore, Lease, LeaseRequest, LogPosition, Principal, SessionId, StoreError,
-    Timestamp, WriteBatch,
+    Event, EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, Principal, SessionId,
+    StoreError, Timestamp, WriteBatch,
 };
 
 use super::{
     SqliteStore,
-    read::{SqliteReader, decode_column, held_columns},
+    read::{SqliteReader, held_columns},
     transaction::{SqliteWriteTx, session_bytes},
 };
 use crate::encoded::{
-    EncodedBatch, EncodedEvent, EncodedSessionUpdate, from_db, limit_to_db, to_db,
+    EncodedBatch, EncodedEvent, EncodedSessionUpdate, decode_event, from_db, limit_to_db, to_db,
 };
 
 impl EventStore for SqliteStore {
@@ -24,7 +24,7 @@ impl EventStore for SqliteStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let batch = EncodedBatch::new(batch)?;
+        let batch = EncodedBatch::new(session, batch)?;
         self.queue_write(move |tx| tx.append_batch(session, at, &batch))
             .await
     }
@@ -49,12 +49,12 @@ impl EventStore for SqliteStore {
             .await
     }
 
-    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, term: LeaseTerm) -> Result<(), StoreError> {
         let Lease { session, fence, .. } = *lease;
         self.queue_unsynced_write(move |tx| {
             // The condition on the fence makes the check and the update one step.
             let sql = "UPDATE sessions SET lease_until = ?3 WHERE id = ?1 AND fence = ?2 AND holder IS NOT NULL";
-            let found = params![session_bytes(session), to_db(fence), until.as_micros()];
+            let found = params![session_bytes(session), to_db(fence), term.expiry().as_micros()];
             match tx.execute(sql, found)? {
                 0 => Err(StoreError::Fenced {
                     session,
@@ -123,7 +123,7 @@ impl SqliteWriteTx<'_> {
     fn grant_lease(&self, request: &LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
         let standing = self.session_state(session)?;
-        request.check_granted(standing.held.as_ref(), standing.fence)?;
+        request.check_granted(standing.held.as_ref(), standing.fence, request.term.now)?;
         self.ensure_session(session, &standing)?;
         let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5)
                    WHERE id = ?1";
@@ -135,7 +135,7 @@ impl SqliteWriteTx<'_> {
                 session_bytes(session),
                 to_db(fence),
                 &*request.holder,
-                request.until.as_micros(),
+                request.term.expiry().as_micros(),
                 request.parent.map(session_bytes)
             ],
         )?;
@@ -176,16 +176,19 @@ impl SqliteWriteTx<'_> {
                            lease_until = CASE WHEN holder IS NULL THEN NULL ELSE coalesce(?5, lease_until) END
                        WHERE id = ?1";
             // An append also renews the lease, unless it was released.
-            let until = at.lease_until.map(Timestamp::as_micros);
+            let until = at.lease_term.map(|term| term.expiry().as_micros());
             let revision = to_db(last.sequence);
             let updated = last.at.as_micros();
             self.execute(
                 sql,
                 params![session_bytes(session), revision, updated, created, until],
             )?;
-        } else if let Some(until) = at.lease_until {
+        } else if let Some(term) = at.lease_term {
             let sql = "UPDATE sessions SET lease_until = ?2 WHERE id = ?1 AND holder IS NOT NULL";
-            self.execute(sql, params![session_bytes(session), until.as_micros()])?;
+            self.execute(
+                sql,
+                params![session_bytes(session), term.expiry().as_micros()],
+            )?;
         }
         Ok(())
     }
@@ -216,10 +219,15 @@ impl SqliteWriteTx<'_> {
     }
 
     fn insert_event(&self, session: SessionId, event: &EncodedEvent) -> Result<(), StoreError> {
-        let sql = "INSERT INTO events (session, sequence, body) VALUES (?1, ?2, ?3)";
+        let sql = "INSERT INTO events (session, sequence, body, checksum) VALUES (?1, ?2, ?3, ?4)";
         self.execute(
             sql,
-            params![session_bytes(session), to_db(event.sequence), event.body],
+            params![
+                session_bytes(session),
+                to_db(event.sequence),
+                event.body,
+                event.checksum.to_db()
+            ],
         )?;
         event
             .change
@@ -235,18 +243,15 @@ impl SqliteReader<'_> {
         after: u64,
         most: usize,
     ) -> Result<Vec<Arc<Event>>, StoreError> {
-        let sql = "SELECT sequence, body FROM events WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+        let sql = "SELECT sequence, body, checksum FROM events
+                   WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
         self.query_rows(
             sql,
             params![session_bytes(session), to_db(after), limit_to_db(most)],
             |row| {
-                let what = || {
-                    format!(
-                        "event {} of session {session}",
-                        row.get::<_, i64>(0).unwrap_or_default()
-                    )
-                };
-                Ok(decode_column(row, 1, what)?.map(Arc::new))
+                let sequence = from_db(row.get(0)?);
+                let body = row.get_ref(1)?.as_str()?;
+                Ok(decode_event(session, sequence, body, row.get(2)?).map(Arc::new))
             },
         )
     }

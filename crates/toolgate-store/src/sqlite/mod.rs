@@ -7,6 +7,7 @@ mod check;
 mod connect;
 mod erase;
 mod events;
+mod identity;
 mod inspect;
 mod ledgers;
 mod mailbox;
@@ -30,17 +31,24 @@ use toolgate_core::StoreError;
 
 pub use self::inspect::SqliteInspection;
 use self::{
-    mailbox::SqliteMailbox, queue::JobQueue, read::SqliteReader, reader_pool::SqliteReaderPool,
-    transaction::SqliteWriteTx, writer::SqliteWriteJob,
+    identity::FileIdentity,
+    mailbox::SqliteMailbox,
+    queue::JobQueue,
+    read::SqliteReader,
+    reader_pool::SqliteReaderPool,
+    transaction::SqliteWriteTx,
+    writer::{SqliteWriteJob, SqliteWriter},
 };
-use crate::DatabaseError;
+use crate::{DatabaseError, open::DEFAULT_PATIENCE};
 
 /// Stores everything in one SQLite file.
 ///
 /// One thread writes: it performs all pending writes in one commit (WAL, synced) and then answers
 /// each caller. Only leases and the ends of charges are not synced: they survive the loss of the
 /// process and reach the disk with the next write, and if the machine is lost, so is the driver of
-/// every session in the file. Several processes may use the same file. Cloning shares the store;
+/// every session in the file. Several processes may use the same file; a write waits for the lock of
+/// another one. A file that is deleted or replaced while it is in use is noticed with the next
+/// write, which fails. Cloning shares the store;
 /// when the last clone is dropped, queued writes are still performed and the file is closed.
 ///
 /// ```
@@ -56,7 +64,7 @@ pub struct SqliteStore(Arc<OpenDatabase>);
 /// Options for opening a file.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
-    /// The time that a write waits for another process before it fails; 10 seconds by default.
+    /// The time that a write waits for another process before it fails; 30 seconds by default.
     pub busy_timeout: Duration,
     /// The maximum number of reader threads; 2 by default.
     pub readers: usize,
@@ -90,18 +98,22 @@ impl SqliteStore {
         let path = path.as_ref().to_owned();
         let connection = connect::open_writer(&path, &options)?;
         let queue = Arc::new(JobQueue::new());
-        let writer = {
-            let path = path.clone();
-            let queue = queue.clone();
-            let thread = thread::Builder::new().name("toolgate-write".into());
-            thread.spawn(move || writer::run_writer(&connection, &path, &queue))
+        let file = FileIdentity::of(&path);
+        let writer = SqliteWriter {
+            connection,
+            file: file.clone(),
+            path: path.clone(),
+            queue: queue.clone(),
+            patience: options.busy_timeout,
         };
+        let thread = thread::Builder::new().name("toolgate-write".into());
+        let writer = thread.spawn(move || writer.run());
         let failed = |error| DatabaseError::Failed {
             database: connect::database_name(&path),
             source: Arc::new(error),
         };
         let writer = Some(writer.map_err(failed)?);
-        let readers = SqliteReaderPool::new(path.clone(), options.clone());
+        let readers = SqliteReaderPool::new(path.clone(), file, options.clone());
         let posted = SqliteMailbox::new(path.clone(), options.clone());
         Ok(Self(Arc::new(OpenDatabase {
             path,
@@ -168,7 +180,7 @@ impl SqliteStore {
 impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
-            busy_timeout: Duration::from_secs(10),
+            busy_timeout: DEFAULT_PATIENCE,
             readers: 2,
             max_pages: None,
         }

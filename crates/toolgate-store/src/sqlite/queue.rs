@@ -62,6 +62,10 @@ impl<J> JobQueue<J> {
         state.jobs.drain(..count).collect()
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock_state().closed
+    }
+
     pub(super) fn close(&self) {
         self.lock_state().closed = true;
         self.ready.notify_all();

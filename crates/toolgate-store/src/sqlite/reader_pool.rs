@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 use toolgate_core::{StoreError, run_contained_sync};
 
-use super::{SqliteOptions, connect, queue::JobQueue, read::SqliteReader};
+use super::{SqliteOptions, connect, identity::FileIdentity, queue::JobQueue, read::SqliteReader};
 use crate::DatabaseError;
 
 type ReadJob = Box<dyn FnOnce(Result<&SqliteReader<'_>, DatabaseError>) + Send>;
@@ -21,6 +21,7 @@ type ReadJob = Box<dyn FnOnce(Result<&SqliteReader<'_>, DatabaseError>) + Send>;
 /// Pending reads, and the threads that perform them. Threads are started on demand.
 pub(super) struct SqliteReaderPool {
     path: PathBuf,
+    file: FileIdentity,
     options: SqliteOptions,
     queue: Arc<JobQueue<ReadJob>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -28,11 +29,12 @@ pub(super) struct SqliteReaderPool {
 }
 
 impl SqliteReaderPool {
-    pub(super) fn new(path: PathBuf, options: SqliteOptions) -> Self {
+    pub(super) fn new(path: PathBuf, file: FileIdentity, options: SqliteOptions) -> Self {
         let threads = Mutex::default();
         let started = AtomicUsize::new(0);
         Self {
             path,
+            file,
             options,
             queue: Arc::new(JobQueue::new()),
             threads,
@@ -83,11 +85,12 @@ impl SqliteReaderPool {
             return;
         }
         let path = self.path.clone();
+        let file = self.file.clone();
         let options = self.options.clone();
         let queue = self.queue.clone();
         let thread = thread::Builder::new()
             .name("toolgate-read".into())
-            .spawn(move || run_reader(&path, &options, &queue));
+            .spawn(move || run_reader(&path, &file, &options, &queue));
         match thread {
             Ok(thread) => self
                 .threads
@@ -99,11 +102,17 @@ impl SqliteReaderPool {
     }
 }
 
-fn run_reader(path: &PathBuf, options: &SqliteOptions, queue: &JobQueue<ReadJob>) {
+fn run_reader(
+    path: &PathBuf,
+    file: &FileIdentity,
+    options: &SqliteOptions,
+    queue: &JobQueue<ReadJob>,
+) {
     let mut connection: Option<Connection> = None;
     while let Some(job) = queue.take_jobs(1).pop() {
         if connection.is_none() {
-            match connect::open_reader(path, options) {
+            // Another file in the place of ours has other sessions.
+            match connect::open_reader(path, options).and_then(|open| file.check().map(|()| open)) {
                 Ok(opened) => connection = Some(opened),
                 Err(error) => {
                     job(Err(error));

@@ -3,19 +3,15 @@
 use std::{ops::Range, sync::Arc};
 
 use bytes::{Bytes, BytesMut};
-use rusqlite::params;
+use rusqlite::{Row, params};
 use toolgate_core::{
     Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
 };
 
-use super::{
-    SqliteStore,
-    connect::database_error,
-    read::{SqliteReader, decode_column},
-    transaction::SqliteWriteTx,
-};
+use super::{SqliteStore, connect::database_error, read::SqliteReader, transaction::SqliteWriteTx};
 use crate::encoded::{
-    BLOB_PIECE_BYTES, EncodedRecord, decode_message, from_db, limit_to_db, message_keys, to_db,
+    BLOB_PIECE_BYTES, EncodedRecord, decode_message, decode_record, from_db, limit_to_db,
+    message_keys, to_db,
 };
 
 impl RecordStore for SqliteStore {
@@ -50,8 +46,10 @@ impl RecordStore for SqliteStore {
             .filter(|after| *after >= prefix)
             .map(|after| format!("other/{after}"));
         let sql = match from {
-            Some(_) => "SELECT key, body FROM records WHERE key > ?1 ORDER BY key LIMIT ?2",
-            None => "SELECT key, body FROM records WHERE key >= ?1 ORDER BY key LIMIT ?2",
+            Some(_) => {
+                "SELECT key, body, checksum FROM records WHERE key > ?1 ORDER BY key LIMIT ?2"
+            }
+            None => "SELECT key, body, checksum FROM records WHERE key >= ?1 ORDER BY key LIMIT ?2",
         };
         self.run_read(move |read| {
             let failed = |error| StoreError::from(database_error(read.path, error));
@@ -66,7 +64,7 @@ impl RecordStore for SqliteStore {
                 if !key.starts_with(&start) {
                     break;
                 }
-                let record = decode_column(row, 1, || key.clone()).map_err(failed)??;
+                let record = record_columns(row, &key).map_err(failed)??;
                 found.push((Arc::from(&key["other/".len()..]), record));
             }
             Ok(found)
@@ -82,11 +80,11 @@ impl RecordStore for SqliteStore {
     ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
         self.run_read(move |read| {
             let sql =
-                "SELECT key, body FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
+                "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
             let [first, end] = message_keys(session, before);
             let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
                 let key: String = row.get(0)?;
-                Ok(decode_column(row, 1, || key.clone())?
+                Ok(record_columns(row, &key)?
                     .and_then(|record| decode_message(session, &key, record)))
             })?;
             found.reverse();
@@ -176,15 +174,22 @@ impl SqliteWriteTx<'_> {
     }
 
     fn insert_record(&self, record: &EncodedRecord) -> Result<bool, StoreError> {
-        let sql = "INSERT INTO records (key, body) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
-        Ok(self.execute(sql, [&record.name, &record.body])? == 1)
+        let sql =
+            "INSERT INTO records (key, body, checksum) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+        let row = params![record.name, record.body, record.checksum.to_db()];
+        Ok(self.execute(sql, row)? == 1)
     }
 }
 
 impl SqliteReader<'_> {
     fn read_record(&self, name: &str) -> Result<Option<StoreRecord>, StoreError> {
-        let sql = "SELECT body FROM records WHERE key = ?1";
-        self.query_row(sql, [name], |row| decode_column(row, 0, || name.to_owned()))?
+        let sql = "SELECT key, body, checksum FROM records WHERE key = ?1";
+        self.query_row(sql, [name], |row| record_columns(row, name))?
             .transpose()
     }
+}
+
+/// Reads a record from its body and its checksum, which follow the key.
+fn record_columns(row: &Row<'_>, key: &str) -> rusqlite::Result<Result<StoreRecord, StoreError>> {
+    Ok(decode_record(key, row.get_ref(1)?.as_str()?, row.get(2)?))
 }

@@ -1,19 +1,30 @@
 //! The single writer thread: it performs all pending writes in one commit and then answers every
 //! caller.
 
-use std::{cell::Cell, path::PathBuf, sync::Arc};
+use std::{cell::Cell, path::PathBuf, sync::Arc, time::Duration};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 use toolgate_core::{StoreError, run_contained_sync};
 
 use super::{
-    connect::database_error, queue::JobQueue, read::SqliteReader, transaction::SqliteWriteTx,
+    connect::database_error, identity::FileIdentity, queue::JobQueue, read::SqliteReader,
+    transaction::SqliteWriteTx,
 };
-use crate::{DatabaseError, write_answer::answer_write};
+use crate::{
+    DatabaseError, commit_hold::begin_commit_blocking, patience::Patience,
+    write_answer::answer_write,
+};
 
 /// The maximum number of writes that share a commit, so that no caller waits for too many others.
 const MAX_GROUP: usize = 512;
+
+/// The time that one attempt to take the lock waits within SQLite.
+const LOCK_ATTEMPT: Duration = Duration::from_millis(200);
+
+/// The time for which queued writes wait for the lock after the store was closed. The program is
+/// ending then.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A write that waits for its commit.
 pub(super) trait SqliteWriteJob: Send {
@@ -63,7 +74,7 @@ where
     fn run(&mut self, tx: &SqliteWriteTx<'_>) -> Result<(), DatabaseError> {
         match (self.work)(tx) {
             // Anything written before the database failed must not be committed.
-            Err(StoreError::Backend(cause)) => {
+            Err(StoreError::Backend(cause) | StoreError::Unavailable { source: cause, .. }) => {
                 Err(super::connect::into_database_error(tx.path, cause))
             }
             Err(StoreError::Damaged { source, .. }) if source.is::<DatabaseError>() => {
@@ -85,59 +96,100 @@ where
     }
 }
 
-/// Performs the jobs of the queue until it is closed and empty.
-pub(super) fn run_writer(
-    connection: &Connection,
-    path: &PathBuf,
-    queue: &Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
-) {
-    let tx = SqliteWriteTx {
-        reader: SqliteReader { connection, path },
-        synced: Cell::new(true),
-    };
-    loop {
-        let group = queue.take_jobs(MAX_GROUP);
-        if group.is_empty() {
-            return;
-        }
-        if let Err(group) = write_group(&tx, group) {
-            // One job broke the transaction. Run alone, each job gets its own answer.
-            group
-                .into_iter()
-                .for_each(|job| drop(write_group(&tx, vec![job])));
-        }
-    }
+/// The thread that writes: its connection, its jobs, and its patience with other processes.
+pub(super) struct SqliteWriter {
+    pub(super) connection: Connection,
+    pub(super) file: FileIdentity,
+    pub(super) path: PathBuf,
+    pub(super) queue: Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
+    /// The time for which a group waits for the lock of another process.
+    pub(super) patience: Duration,
 }
 
-/// Performs a group in one transaction, or returns it if one of several jobs broke the transaction.
-fn write_group(
-    tx: &SqliteWriteTx<'_>,
-    mut group: Vec<Box<dyn SqliteWriteJob>>,
-) -> Result<(), Vec<Box<dyn SqliteWriteJob>>> {
-    // One write that must survive the loss of the machine makes the whole group wait for the disk.
-    let needs_sync = group.iter().any(|job| job.needs_sync());
-    // The level is set before `BEGIN`: SQLite rejects the change within a transaction.
-    let end = match set_sync(tx, needs_sync).and_then(|()| execute_sql(tx, "BEGIN IMMEDIATE")) {
-        Err(error) => Err(error),
-        Ok(()) => match group
-            .iter_mut()
-            .try_for_each(|job| run_contained(tx, &mut **job))
-        {
-            // A failed commit can leave the transaction open, and the next group could not begin.
-            Ok(()) => execute_sql(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
-            Err(error) => {
-                roll_back(tx);
-                if group.len() > 1 {
-                    return Err(group);
-                }
-                Err(error)
+impl SqliteWriter {
+    /// Performs the jobs of the queue until it is closed and empty.
+    pub(super) fn run(&self) {
+        let tx = SqliteWriteTx {
+            reader: SqliteReader {
+                connection: &self.connection,
+                path: &self.path,
+            },
+            synced: Cell::new(true),
+        };
+        // This thread waits itself, so that it can stop waiting when the store is closed.
+        let _ = self.connection.busy_timeout(LOCK_ATTEMPT);
+        loop {
+            let group = self.queue.take_jobs(MAX_GROUP);
+            if group.is_empty() {
+                return;
             }
-        },
-    };
-    group
-        .into_iter()
-        .for_each(|job| job.answer_caller(end.as_ref().copied()));
-    Ok(())
+            if let Err(group) = self.write_group(&tx, group) {
+                // One job broke the transaction. Run alone, each job gets its own answer.
+                group
+                    .into_iter()
+                    .for_each(|job| drop(self.write_group(&tx, vec![job])));
+            }
+        }
+    }
+
+    /// Performs a group in one transaction, or returns it if one of several jobs broke the
+    /// transaction.
+    fn write_group(
+        &self,
+        tx: &SqliteWriteTx<'_>,
+        mut group: Vec<Box<dyn SqliteWriteJob>>,
+    ) -> Result<(), Vec<Box<dyn SqliteWriteJob>>> {
+        // A process that is about to be suspended waits for this, and then no lock is held.
+        let _commit = begin_commit_blocking();
+        // One write that must survive the loss of the machine makes the whole group wait for the
+        // disk.
+        let needs_sync = group.iter().any(|job| job.needs_sync());
+        // The level is set before `BEGIN`: SQLite rejects the change within a transaction.
+        let end = match set_sync(tx, needs_sync).and_then(|()| self.begin(tx)) {
+            Err(error) => Err(error),
+            Ok(()) => match group
+                .iter_mut()
+                .try_for_each(|job| run_contained(tx, &mut **job))
+            {
+                // A failed commit can leave the transaction open, and the next group could not
+                // begin.
+                Ok(()) => execute_sql(tx, "COMMIT").inspect_err(|_| roll_back(tx)),
+                Err(error) => {
+                    roll_back(tx);
+                    if group.len() > 1 {
+                        return Err(group);
+                    }
+                    Err(error)
+                }
+            },
+        };
+        // After the commit: a write to a file that is gone is lost, and other errors follow from it.
+        let end = self.file.check().and(end);
+        group
+            .into_iter()
+            .for_each(|job| job.answer_caller(end.as_ref().copied()));
+        Ok(())
+    }
+
+    /// Takes the lock for writing; waits for other processes.
+    fn begin(&self, tx: &SqliteWriteTx<'_>) -> Result<(), DatabaseError> {
+        let mut patience = Patience::new(self.patience);
+        let mut closing = Patience::new(self.patience.min(CLOSING_PATIENCE));
+        loop {
+            let locked = match execute_sql(tx, "BEGIN IMMEDIATE") {
+                Err(error @ DatabaseError::Locked { .. }) => error,
+                begun => return begun,
+            };
+            let mut delay = patience.next_delay();
+            if self.queue.is_closed() {
+                delay = delay.and(closing.next_delay());
+            }
+            match delay {
+                Some(delay) => std::thread::sleep(delay),
+                None => return Err(locked),
+            }
+        }
+    }
 }
 
 /// Runs a job. A panic breaks the transaction, not the thread: other jobs still have to be written.
@@ -201,7 +253,16 @@ mod tests {
         };
         let answers = [insert(1, false), insert(2, true), insert(3, false)];
         queue.close();
-        run_writer(&connection, &PathBuf::from("t"), &queue);
+        let path = PathBuf::from("t");
+        let writer = SqliteWriter {
+            connection,
+            file: FileIdentity::of(&path),
+            path,
+            queue,
+            patience: Duration::ZERO,
+        };
+        writer.run();
+        let connection = writer.connection;
         let answers = answers.map(|mut answer| answer.try_recv().expect("is answered").ok());
         assert_eq!(answers, [Some(1), None, Some(3)]);
         let sum = connection.query_row("SELECT sum(n) FROM t", [], |row| row.get::<_, i64>(0));

@@ -141,6 +141,120 @@ async fn a_full_disk_is_reported_and_loses_nothing() {
     assert_eq!(store.check().expect("checks"), []);
 }
 
+/// Flips a bit in one column of every row of a table, one after the other, and checks that each
+/// flip is found and that none remains afterwards.
+fn flip_each_row(store: &SqliteStore, path: &Path, table: &str, columns: &[&str]) -> usize {
+    let connection = rusqlite::Connection::open(path).expect("opens");
+    let mut flips = 0;
+    let count = format!("SELECT count(*) FROM {table}");
+    let rows: i64 = connection
+        .query_row(&count, [], |row| row.get(0))
+        .expect("counts");
+    for (row, column) in (0..rows).flat_map(|row| columns.iter().map(move |c| (row, *c))) {
+        // The last byte of a text, of an id, or of a number.
+        let flipped = format!(
+            "CASE typeof({column})
+                 WHEN 'integer' THEN {column} + 1
+                 WHEN 'text' THEN substr({column}, 1, length({column}) - 2) || '~' || substr({column}, -1)
+                 ELSE CAST(substr({column}, 1, 15) || x'7f' AS BLOB) END"
+        );
+        let transaction = connection.unchecked_transaction().expect("begins");
+        let which = format!("SELECT {column}, {flipped} FROM {table} LIMIT 1 OFFSET {row}");
+        let (old, new): (rusqlite::types::Value, rusqlite::types::Value) = transaction
+            .query_row(&which, [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .expect("reads");
+        assert_ne!(old, new);
+        let key = format!("SELECT {} FROM {table} LIMIT 1 OFFSET {row}", columns[0]);
+        let key: rusqlite::types::Value = transaction
+            .query_row(&key, [], |row| row.get(0))
+            .expect("reads");
+        let change = format!(
+            "UPDATE {table} SET {column} = ?1 WHERE {} = ?2 AND {column} = ?3",
+            columns[0]
+        );
+        let changed = transaction
+            .execute(&change, rusqlite::params![new, key, old])
+            .expect("changes");
+        assert!(changed >= 1, "{table}.{column}");
+        transaction.commit().expect("commits");
+        let problems = store.check().expect("checks");
+        assert!(!problems.is_empty(), "{table}.{column} of row {row}");
+        let back = format!("UPDATE {table} SET {column} = ?1 WHERE {column} = ?2");
+        connection
+            .execute(&back, rusqlite::params![old, new])
+            .expect("changes back");
+        flips += 1;
+    }
+    flips
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_an_event_or_a_record_is_found() {
+    let directory = directory();
+    let path = directory.path().join("flipped.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    for n in 1..=2 {
+        let batch = WriteBatch {
+            events: vec![opened(session(n), 1, turn_id(n))],
+            records: vec![(key(&format!("r/{n}")), note("some text"))],
+            ..WriteBatch::default()
+        };
+        let written = store
+            .append(session(n), LogPosition::unleased(0), batch)
+            .await;
+        written.expect("appends");
+    }
+    let events = ["session", "sequence", "body", "checksum"];
+    assert_eq!(flip_each_row(&store, &path, "events", &events), 8);
+    let records = ["key", "body", "checksum"];
+    assert_eq!(flip_each_row(&store, &path, "records", &records), 6);
+    assert_eq!(store.check().expect("checks"), []);
+}
+
+#[tokio::test]
+async fn a_damaged_event_or_record_is_not_loaded_and_other_sessions_are() {
+    let directory = directory();
+    let path = directory.path().join("damaged.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    for n in 1..=2 {
+        let batch = WriteBatch {
+            events: vec![opened(session(n), 1, turn_id(n))],
+            records: vec![(key(&format!("r/{n}")), note("some text"))],
+            ..WriteBatch::default()
+        };
+        let written = store
+            .append(session(n), LogPosition::unleased(0), batch)
+            .await;
+        written.expect("appends");
+    }
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    // Still JSON, and still an event and a record.
+    connection
+        .execute_batch(
+            "UPDATE records SET body = replace(body, 'some', 'sole') WHERE key = 'other/r/1';
+             UPDATE events SET body = replace(body, '\"size\":1', '\"size\":3')
+             WHERE session = (SELECT min(session) FROM events);",
+        )
+        .expect("changes");
+    let event = store.events(session(1), 0, 10).await.expect_err("damaged");
+    let text = event.to_string();
+    assert!(
+        matches!(event, StoreError::Damaged { .. })
+            && text.contains(&session(1).to_string())
+            && text.contains("checksum"),
+        "{text}"
+    );
+    let record = store.load_record(&key("r/1")).await.expect_err("damaged");
+    assert!(record.to_string().contains("other/r/1"), "{record}");
+    assert_eq!(
+        store.events(session(2), 0, 10).await.expect("reads").len(),
+        1
+    );
+    let other = store.load_record(&key("r/2")).await.expect("reads");
+    assert_eq!(other, Some(note("some text")));
+    assert_eq!(store.check().expect("checks").len(), 2);
+}
+
 #[tokio::test]
 async fn one_failed_write_does_not_affect_the_others_in_its_group() {
     let directory = directory();

@@ -5,6 +5,7 @@ mod budgets;
 mod driven;
 mod erase;
 mod migrations;
+mod outages;
 mod processes;
 mod same_answers;
 mod suite;

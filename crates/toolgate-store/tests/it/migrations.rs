@@ -7,7 +7,7 @@ use crate::support::{
 };
 use toolgate_core::{
     AccountKey, ApprovalFilter, Charge, ChargeFilter, ChargeId, ChargeLine, Cost, Event,
-    HiddenSessions, Invocation, Labels, LastRun, LeaseRequest, LedgerName, LogPosition,
+    HiddenSessions, Invocation, Labels, LastRun, LeaseRequest, LeaseTerm, LedgerName, LogPosition,
     MailboxItem, RunEnd, RunState, SessionEvent, SessionFilter, SessionId, StoreHandle, Timestamp,
     ToolEvent, TurnEvent, TurnFilter, TurnInfo, Usage, WriteBatch,
 };
@@ -78,18 +78,21 @@ async fn fill(store: &StoreHandle) {
         .put_blob(bytes::Bytes::from_static(b"some bytes"))
         .await
         .expect("keeps");
-    let now = Timestamp::EPOCH;
-    let until = Timestamp::from_micros(5_000_000);
     let request = LeaseRequest {
         session: session(1),
         holder: "driver".into(),
-        now,
-        until,
+        term: FIVE_SECONDS,
         instead_of: None,
         parent: None,
     };
     store.acquire_lease(request).await.expect("leases");
 }
+
+/// The term of the leases in the fixtures.
+const FIVE_SECONDS: LeaseTerm = LeaseTerm {
+    now: Timestamp::EPOCH,
+    span: std::time::Duration::from_secs(5),
+};
 
 /// Writes the content of the fixtures of version 2: the same, and budgets. It never changes either.
 async fn fill_2(store: &StoreHandle) {
@@ -152,8 +155,7 @@ async fn fill_4(store: &StoreHandle) {
     let request = LeaseRequest {
         session: agent,
         holder: "driver".into(),
-        now: Timestamp::EPOCH,
-        until: Timestamp::from_micros(5_000_000),
+        term: FIVE_SECONDS,
         instead_of: None,
         parent: Some(session(1)),
     };
@@ -189,6 +191,7 @@ fn lost_run(session: SessionId, info: &TurnInfo) -> Vec<Arc<Event>> {
     let message = SessionEvent::UserMessage {
         message: 2,
         text: None,
+        text_bytes: None,
         steering: false,
     };
     let started = SessionEvent::InferenceStarted {
@@ -243,7 +246,10 @@ async fn everything(store: &StoreHandle) -> String {
         hidden: HiddenSessions::Included,
         ..SessionFilter::default()
     };
-    let sessions = store.sessions(sessions).await.expect("lists");
+    let mut sessions = store.sessions(sessions).await.expect("lists");
+    // The time at which a lease expires depends on the clock of the store.
+    let held = sessions.iter_mut().filter_map(|row| row.held.as_mut());
+    held.for_each(|held| held.1 = Timestamp::EPOCH);
     let all = TurnFilter {
         open: false,
         ..TurnFilter::open_in(session(1))
@@ -305,7 +311,7 @@ async fn a_file_of_every_version_opens_and_keeps_its_data() {
         let at = LogPosition {
             revision: 5,
             fence: 1,
-            lease_until: None,
+            lease_term: None,
         };
         store
             .append(session(1), at, batch)

@@ -1,13 +1,15 @@
 //! Random operations on the memory store and on a database get the same answers.
 
+use std::time::Duration;
+
 use crate::support::{
     approval_request, call_id, draft, key, note, opened, session, tool_event, turn_event, turn_id,
 };
 use proptest::{collection::vec, prelude::*};
 use toolgate_core::{
-    ApprovalFilter, HiddenSessions, Lease, LeaseRequest, LogPosition, MailboxItem, RecordKey,
-    SessionFilter, SettledOutcome, Status, StoreHandle, Timestamp, ToolEvent, TurnEvent,
-    TurnFilter, WriteBatch,
+    ApprovalFilter, HiddenSessions, Lease, LeaseRequest, LeaseTerm, LogPosition, MailboxItem,
+    RecordKey, SessionFilter, SettledOutcome, Status, StoreError, StoreHandle, Timestamp,
+    ToolEvent, TurnEvent, TurnFilter, WriteBatch,
 };
 use toolgate_store::{MemoryStore, SqliteStore};
 
@@ -27,14 +29,14 @@ enum Step {
     Lease {
         session: u8,
         holder: u8,
-        now: u8,
-        until: u8,
+        /// True for a term that does not end during the test, by any clock.
+        span: bool,
         instead_of: Option<u8>,
     },
     Renew {
         session: u8,
         fence: u8,
-        until: u8,
+        span: bool,
     },
     Release {
         session: u8,
@@ -53,7 +55,6 @@ enum Step {
     },
     Erase {
         session: u8,
-        now: u8,
     },
 }
 
@@ -84,17 +85,17 @@ fn step() -> impl Strategy<Value = Step> {
             Step::Append { session, off, fence, events, records, entries, taken }
         }),
         2 => (0..6_u8).prop_map(Step::Once),
-        1 => (small.clone(), 0..2_u8, 0..20_u8, 0..20_u8, proptest::option::of(0..3_u8)).prop_map(
-            |(session, holder, now, until, instead_of)| Step::Lease { session, holder, now, until, instead_of }
+        1 => (small.clone(), 0..2_u8, any::<bool>(), proptest::option::of(0..3_u8)).prop_map(
+            |(session, holder, span, instead_of)| Step::Lease { session, holder, span, instead_of }
         ),
-        1 => (small.clone(), 0..3_u8, 0..20_u8)
-            .prop_map(|(session, fence, until)| Step::Renew { session, fence, until }),
+        1 => (small.clone(), 0..3_u8, any::<bool>())
+            .prop_map(|(session, fence, span)| Step::Renew { session, fence, span }),
         1 => (small.clone(), 0..3_u8).prop_map(|(session, fence)| Step::Release { session, fence }),
         2 => (small.clone(), 0..4_u8, any::<bool>(), records())
             .prop_map(|(session, call, answer, records)| Step::Post { session, call, answer, records }),
         1 => (0..3_u8).prop_map(Step::Seal),
         1 => (small.clone(), proptest::option::of(0..20_u8)).prop_map(|(session, at)| Step::Hide { session, at }),
-        1 => (small, 0..30_u8).prop_map(|(session, now)| Step::Erase { session, now }),
+        1 => small.prop_map(|session| Step::Erase { session }),
     ]
 }
 
@@ -110,6 +111,35 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 fn time(seconds: u8) -> Timestamp {
     Timestamp::from_micros(i64::from(seconds) * 1_000_000)
+}
+
+/// The time of the processes; a server has another one.
+const NOW: Timestamp = Timestamp::from_micros(50_000_000);
+
+/// Returns a term that has ended when it begins, or one that does not end during the test.
+fn term(is_long: bool) -> LeaseTerm {
+    let span = Duration::from_secs(if is_long { 3_600 } else { 0 });
+    LeaseTerm { now: NOW, span }
+}
+
+/// Removes the time at which a lease expires, which depends on the clock of the store.
+fn without_time(error: StoreError) -> StoreError {
+    match error {
+        StoreError::LeaseHeld {
+            session,
+            holder,
+            is_expired,
+            fence,
+            ..
+        } => StoreError::LeaseHeld {
+            session,
+            holder,
+            until: NOW,
+            is_expired,
+            fence,
+        },
+        other => other,
+    }
 }
 
 /// Returns the records with these numbers, each once: a batch cannot hold the same one twice.
@@ -178,11 +208,11 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
             let known = store.revision(session((*of).into())).await.expect("reads");
             let revision = known.saturating_add_signed((*off).into());
             let batch = batch(*of, revision + 1, events, records, *entries, *taken);
-            let lease_until = taken.map(time);
+            let lease_term = taken.map(|taken| term(taken > 1));
             let at = LogPosition {
                 revision,
                 fence: u64::from(*fence),
-                lease_until,
+                lease_term,
             };
             format!("{:?}", store.append(session((*of).into()), at, batch).await)
         }
@@ -195,35 +225,34 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
         Step::Lease {
             session: of,
             holder,
-            now,
-            until,
+            span,
             instead_of,
         } => {
-            let now = time(*now);
-            let until = time(*until);
             let holder = holder.to_string().into();
             let instead_of = instead_of.map(Into::into);
             let request = LeaseRequest {
                 session: session((*of).into()),
                 holder,
-                now,
-                until,
+                term: term(*span),
                 instead_of,
                 parent: instead_of.map(|fence: u64| session(fence.into())),
             };
-            format!("{:?}", store.acquire_lease(request).await)
+            format!(
+                "{:?}",
+                store.acquire_lease(request).await.map_err(without_time)
+            )
         }
         Step::Renew {
             session: of,
             fence,
-            until,
+            span,
         } => {
             let lease = Lease {
                 session: session((*of).into()),
                 fence: (*fence).into(),
                 revision: 0,
             };
-            format!("{:?}", store.renew_lease(&lease, time(*until)).await)
+            format!("{:?}", store.renew_lease(&lease, term(*span)).await)
         }
         Step::Release { session: of, fence } => {
             let lease = Lease {
@@ -268,10 +297,13 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                     .await
             )
         }
-        Step::Erase { session: of, now } => {
+        Step::Erase { session: of } => {
             format!(
                 "{:?}",
-                store.erase_session(session((*of).into()), time(*now)).await
+                store
+                    .erase_session(session((*of).into()), NOW)
+                    .await
+                    .map_err(without_time)
             )
         }
         Step::Seal(n) => format!(
@@ -318,7 +350,12 @@ async fn everything(store: &StoreHandle) -> String {
             hidden,
             ..SessionFilter::default()
         };
-        all += &format!("{:?}", store.sessions(filter).await.expect("reads"));
+        let mut rows = store.sessions(filter).await.expect("reads");
+        // The time at which a lease expires depends on the clock of the store.
+        rows.iter_mut()
+            .filter_map(|row| row.held.as_mut())
+            .for_each(|held| held.1 = NOW);
+        all += &format!("{rows:?}");
     }
     for pending in [true, false] {
         let filter = ApprovalFilter {

@@ -217,6 +217,24 @@ pub fn check_screen<S: Screen>(mut make: impl FnMut() -> S) -> ConformanceReport
         logs = logs.and(check_phase(&screen, &life));
     }
     report.add_result("log_lines_say_nothing_about_phases", logs);
+    let mut late = Ok(());
+    for status in Status::ALL {
+        for life in sample_lives(status) {
+            let mut screen = make();
+            life.iter().for_each(|event| screen.show_event(event));
+            // The events of the call come again under new numbers, as a faulty sender would do it.
+            for event in &life {
+                let Some((head, what)) = event.as_tool() else {
+                    continue;
+                };
+                let sequence = event.sequence() + life.len() as u64;
+                let again = Event::for_invocation(sequence, event.at(), head.clone(), what.clone());
+                screen.show_event(&again.expect("a valid event"));
+            }
+            late = late.and(check_phase(&screen, &life));
+        }
+    }
+    report.add_result("nothing_reopens_a_settled_call", late);
     report
 }
 
@@ -272,6 +290,7 @@ fn sample_lives(status: Status) -> Vec<Vec<Event>> {
         executor: None,
         external,
         arguments_digest: digest,
+        arguments: None,
     };
     let end = |ran: bool| {
         let mut settled = SettledOutcome::new(status);

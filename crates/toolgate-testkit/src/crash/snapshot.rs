@@ -246,8 +246,14 @@ impl SessionSnapshot {
                         outcome,
                     });
                 }
-                let informs = ["tool_execution_progress", "tool_call_audit", "tool_log"]
-                    .contains(&tool.name());
+                let informs = [
+                    "tool_execution_progress",
+                    "tool_call_audit",
+                    "tool_files_changed",
+                    "tool_toast",
+                    "tool_log",
+                ]
+                .contains(&tool.name());
                 let call = self
                     .calls
                     .iter_mut()

@@ -1,29 +1,35 @@
 //! Agents to delegate to and skills, from the configuration.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
-use toolgate_core::{Model, Registry};
+use toolgate_core::Registry;
 use toolgate_runtime::{Agent, Skills};
 
 use crate::{
     Error, Result,
-    gate::{AgentSection, RunSection, models::open_model},
+    gate::{
+        AgentSection, RunSection,
+        models::{ModelSetup, PreparedModel},
+    },
 };
 
 /// Builds an agent of the configuration; without a model of its own it uses that of the run.
 pub(super) fn build_agent(
     section: &AgentSection,
-    model: &Arc<dyn Model>,
+    setup: &ModelSetup<'_>,
+    of_run: &PreparedModel,
     registry: &Registry,
 ) -> Result<Agent> {
-    let model = match &section.model {
-        Some(name) => open_model(name)?,
-        None => model.clone(),
+    let own = match &section.model {
+        Some(name) => Some(setup.prepare_model(name.as_str().into())?),
+        None => None,
     };
+    let PreparedModel { model, may_use } = own.as_ref().unwrap_or(of_run);
+    let may_use = may_use.clone();
     let agent = Agent::new(
         section.name.as_str(),
         section.description.clone(),
-        model,
+        model.clone(),
         registry.clone(),
     );
     let AgentSection {
@@ -32,7 +38,8 @@ pub(super) fn build_agent(
         max_iterations,
         ..
     } = section.clone();
-    Ok(agent.session(move |mut builder| {
+    Ok(agent.session(move |builder| {
+        let mut builder = builder.may_use(may_use.iter().cloned());
         if let Some(instructions) = &instructions {
             builder = builder.instructions(instructions.as_str());
         }

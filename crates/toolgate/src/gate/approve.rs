@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{ApprovalRequest, Approver, Decision, DynApprover, Principal, SideEffect};
-use toolgate_layers::{Config, FixedApprover, PolicyEffect, PolicyFallback, PolicyRule};
+use toolgate_layers::{Config, FixedApprover, PolicyEffect, PolicyFallback, PolicyRule, RuleBook};
 
 use crate::{Result, gate::local_account};
 
@@ -102,12 +102,16 @@ pub(super) fn apply_mode(config: Config, mode: ApproveMode) -> Result<Config> {
 pub(super) fn standing_approver(
     mode: ApproveMode,
     user: Option<&Principal>,
+    rules: Option<RuleBook>,
 ) -> Option<SharedApprover> {
     let user = user.map_or_else(|| local_account().name, Principal::clone);
     // The name in the record carries the mode: no person has looked at the call itself. It is
     // only claimed, so a mode never counts towards a quorum.
     let decision = match mode {
-        ApproveMode::Yes => Decision::approve(format!("{user} (approve = yes)").as_str()),
+        ApproveMode::Yes => {
+            let decision = Decision::approve(format!("{user} (approve = yes)").as_str());
+            return Some(SharedApprover::new(YesApprover { decision, rules }));
+        }
         ApproveMode::Never => {
             let by = format!("{user} (approve = never)");
             let reason = "approvals are switched off for this run";
@@ -116,6 +120,23 @@ pub(super) fn standing_approver(
         ApproveMode::Ask | ApproveMode::AutoRead | ApproveMode::AutoEdit => return None,
     };
     Some(SharedApprover::new(FixedApprover::new(decision)))
+}
+
+/// Approves every call, as long as it is known what the standing rules deny.
+struct YesApprover {
+    decision: Decision,
+    rules: Option<RuleBook>,
+}
+
+impl Approver for YesApprover {
+    async fn decide(&self, _: ApprovalRequest) -> Option<Decision> {
+        if let Some(rules) = &self.rules {
+            // A rule that cannot be read may deny the call. The request stays pending, for a person.
+            let unreadable = rules.list_unreadable().await;
+            unreadable.ok().filter(Vec::is_empty)?;
+        }
+        Some(self.decision.clone())
+    }
 }
 
 /// The approver of a gate, shared by its sessions.

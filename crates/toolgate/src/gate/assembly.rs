@@ -1,16 +1,18 @@
 //! The parts of a gate that follow from its configuration: services, stack, redactor, approver.
 
-use toolgate_core::{Keyring, Payer, Prices, Registry, Stack, StoreHandle};
+use std::{path::Path, sync::Arc};
+
+use toolgate_core::{AnyLayer, Hooks, Keyring, Payer, Prices, Registry, Stack, StoreHandle};
 use toolgate_layers::{
-    Config, FilePreview, KnownSecrets, PathBase, Resources, RuleBook, SecretScanner,
-    SecretScannerOptions, SharedRedactor,
+    CommandHooks, Config, Configurable as _, ConfiguredHooks, FilePreview, KnownSecrets, PathBase,
+    Resources, RuleBook, SecretScanner, SecretScannerOptions, SharedRedactor,
 };
 use toolgate_runtime::Skills;
 
 use crate::{
     Error, Result,
     gate::{
-        AgentsSection, ApproveMode, RunSection, agents,
+        AgentsSection, ApproveMode, HooksSection, RoutingSection, RunSection, agents,
         approve::{SharedApprover, apply_mode, standing_approver},
         builder::GateOptions,
         models,
@@ -22,6 +24,7 @@ use crate::{
 pub(super) struct GateAssembly {
     pub(super) config: Config,
     pub(super) run: RunSection,
+    pub(super) routing: RoutingSection,
     pub(super) agents: AgentsSection,
     pub(super) resources: Resources,
     pub(super) stack: Stack,
@@ -42,11 +45,15 @@ impl GateAssembly {
         registry: &Registry,
     ) -> Result<Self> {
         let run = RunSection::of(&config)?;
+        let routing = RoutingSection::of(&config)?;
+        routing.check()?;
         let approve = options.approve.unwrap_or(run.approve);
         let config = apply_mode(config, approve)?;
         let payer = default_payer(options);
         let resources = share_resources(options, store, keyring, &payer)?;
         let skills = agents::install_skills(&run, options.workspace.as_deref(), registry)?;
+        let hooks = HooksSection::of(&config)?;
+        let shared_hooks = resources.get_or_default::<Arc<Hooks>>();
         let stack = config.build(registry.clone(), &resources)?;
         // A stack without the layer `redact` still has events, and they are redacted all the same.
         let redactor = resources.get::<SharedRedactor>().unwrap_or_else(|| {
@@ -55,14 +62,16 @@ impl GateAssembly {
             let options = SecretScannerOptions::default();
             SharedRedactor::new(SecretScanner::with_options(options, known))
         });
+        install_hooks(&hooks, &config, &stack, &shared_hooks, &redactor)?;
         let prices = match &options.prices {
             Some(prices) => prices.clone(),
             None => models::load_prices(&run)?,
         };
-        let approver =
-            standing_approver(approve, options.user.as_ref()).or_else(|| options.approver.clone());
+        let approver = standing_approver(approve, options.user.as_ref(), resources.get())
+            .or_else(|| options.approver.clone());
         Ok(Self {
             agents: AgentsSection::of(&config)?,
+            routing,
             config,
             run,
             resources,
@@ -75,6 +84,36 @@ impl GateAssembly {
             skills,
         })
     }
+}
+
+/// Adds the commands of the file to the hooks of the stack.
+fn install_hooks(
+    section: &HooksSection,
+    config: &Config,
+    stack: &Stack,
+    hooks: &Hooks,
+    redactor: &SharedRedactor,
+) -> Result<()> {
+    if section.is_empty() {
+        return Ok(());
+    }
+    // Fail closed: hooks that a user relies on must not be left out in silence.
+    let is_hooks = |layer: &AnyLayer| layer.capabilities().kind == Some(ConfiguredHooks::NAME);
+    if !stack.any_layers().iter().any(is_hooks) {
+        let problem = "the file has [hooks], but its stack has no layer `hooks` to run them";
+        return Err(Error::configuration(problem)
+            .with_hint("add `hooks` to stack.order, or remove `enabled = false`"));
+    }
+    // Names of files in the section are relative to it, and their content was trusted there.
+    let directory = config.directory().unwrap_or(Path::new("."));
+    let commands = CommandHooks::new(directory, Some(redactor.clone()));
+    for hook in &section.pre {
+        commands.add_pre(hooks, hook.clone());
+    }
+    for hook in &section.post {
+        commands.add_post(hooks, hook.clone());
+    }
+    Ok(())
 }
 
 fn default_payer(options: &GateOptions) -> Payer {

@@ -12,7 +12,7 @@ use toolgate_core::{
     ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
-use toolgate_runtime::{DispatcherBuilder, OnFailure, SystemClock, TimeOrderedIds};
+use toolgate_runtime::{DispatcherBuilder, OnFailure, RoutingHook, SystemClock, TimeOrderedIds};
 
 use crate::{
     Error, Result,
@@ -44,6 +44,7 @@ pub struct GateBuilder {
     tools: Vec<ToolInstaller>,
     store: Option<StoreHandle>,
     address: Option<String>,
+    store_patience: Option<Duration>,
     state: Option<StateDir>,
     keyring: Option<Keyring>,
     builtin_tools: bool,
@@ -65,6 +66,7 @@ pub(super) struct GateOptions {
     pub(super) approver: Option<SharedApprover>,
     pub(super) approve: Option<ApproveMode>,
     pub(super) rule_keys: Vec<RulePublicKey>,
+    pub(super) routing_hooks: Vec<Arc<dyn RoutingHook>>,
     pub(super) environment: bool,
     /// The directory that remembers signed heads; none with keys from elsewhere.
     pub(super) evidence_dir: Option<StateDir>,
@@ -87,9 +89,9 @@ pub(super) enum ConfigSource {
 pub(super) struct DispatchOptions {
     clock: Arc<dyn Clock>,
     ids: SharedIds,
-    max_concurrent: Option<usize>,
+    pub(super) max_concurrent: Option<usize>,
     max_calls: Option<usize>,
-    on_failure: OnFailure,
+    pub(super) on_failure: Option<OnFailure>,
     grace: Option<Duration>,
 }
 
@@ -117,7 +119,7 @@ impl DispatchOptions {
         let mut builder = builder
             .clock(self.clock.clone())
             .ids(self.ids.clone())
-            .on_failure(self.on_failure);
+            .on_failure(self.on_failure.unwrap_or_default());
         if let Some(calls) = self.max_concurrent {
             builder = builder.max_concurrent(calls);
         }
@@ -138,7 +140,7 @@ impl GateBuilder {
             ids: SharedIds(Arc::new(TimeOrderedIds)),
             max_concurrent: None,
             max_calls: None,
-            on_failure: OnFailure::Continue,
+            on_failure: None,
             grace: None,
         };
         Self {
@@ -154,6 +156,7 @@ impl GateBuilder {
                 approver: None,
                 approve: None,
                 rule_keys: Vec::new(),
+                routing_hooks: Vec::new(),
                 environment: false,
                 evidence_dir: None,
                 address: None,
@@ -162,6 +165,7 @@ impl GateBuilder {
             tools: Vec::new(),
             store: None,
             address: None,
+            store_patience: None,
             state: None,
             keyring: None,
             builtin_tools: false,
@@ -176,6 +180,14 @@ impl GateBuilder {
         let given = self.address.is_some() || self.store.is_some();
         self.reject_second(given, "store");
         self.address = Some(address.into());
+        self
+    }
+
+    /// Sets how long requests wait while the database is away or locked, by default 30 s. A store that
+    /// is open already keeps its own patience.
+    pub fn store_patience(mut self, patience: Duration) -> Self {
+        self.reject_second(self.store_patience.is_some(), "patience of the store");
+        self.store_patience = Some(patience);
         self
     }
 
@@ -408,7 +420,15 @@ impl GateBuilder {
         self
     }
 
-    /// Sets how many calls of a turn run at the same time; by default 8.
+    /// Adds a hook that chooses the model of a request, after those added before and after the
+    /// section `[routing]`. It can choose among the models that this section names.
+    pub fn routing_hook(mut self, hook: impl RoutingHook) -> Self {
+        self.options.routing_hooks.push(Arc::new(hook));
+        self
+    }
+
+    /// Sets how many calls of a turn run at the same time, in place of `[run]
+    /// max_concurrent_tools`; by default 8.
     pub fn max_concurrent(mut self, calls: usize) -> Self {
         self.options.dispatch.max_concurrent = Some(calls);
         self
@@ -420,9 +440,10 @@ impl GateBuilder {
         self
     }
 
-    /// Sets what happens to the other calls of a turn when one call fails.
+    /// Sets what happens to the other calls of a turn when one call fails, in place of
+    /// `[run] on_failure`.
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
-        self.options.dispatch.on_failure = on_failure;
+        self.options.dispatch.on_failure = Some(on_failure);
         self
     }
 
@@ -455,7 +476,12 @@ impl GateBuilder {
         self.prepare()?;
         if self.store.is_none() {
             let address = self.create_database_directory()?;
-            let opened = toolgate_store::open_store(&address).await;
+            let opened = match self.store_patience {
+                Some(patience) => {
+                    toolgate_store::open_store_with_patience(&address, patience).await
+                }
+                None => toolgate_store::open_store(&address).await,
+            };
             self.store = Some(opened.map_err(|error| {
                 let shown = display_address(&address);
                 Error::from(error).while_doing(format!("the database {shown} cannot be opened"))

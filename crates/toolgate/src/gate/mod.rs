@@ -25,7 +25,7 @@ use toolgate_core::{
 };
 use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
 use toolgate_runtime::{
-    ApprovalService, Dispatcher, DispatcherBuilder, Gated, Session, SessionBuilder,
+    ApprovalService, Dispatcher, DispatcherBuilder, Gated, RetryPolicy, Session, SessionBuilder,
 };
 
 #[cfg(feature = "tools")]
@@ -34,6 +34,7 @@ use self::{
     approve::SharedApprover,
     assembly::GateAssembly,
     builder::{ConfigSource, GateOptions},
+    models::ModelSetup,
 };
 pub use self::{
     approve::{ApproveMode, UnknownApproveMode},
@@ -41,7 +42,10 @@ pub use self::{
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
     local_account::local_account,
     models::{key_variables, load_prices, open_model, parse_model_name},
-    sections::{AgentSection, AgentsSection, RunSection, StandingRulesSection, gate_catalog},
+    sections::{
+        AgentSection, AgentsSection, HooksSection, RoutingSection, RunSection,
+        StandingRulesSection, gate_catalog,
+    },
     state_dir::StateDir,
     trust::TrustedConfigs,
 };
@@ -278,13 +282,49 @@ impl Gate {
     ///
     /// Fails if the model cannot be opened.
     pub fn session_builder(&self, model: impl Into<ModelSource>) -> Result<SessionBuilder<Gated>> {
+        self.build_session(model.into(), self.assembly.run.retry)
+    }
+
+    /// Creates a builder like [`Gate::session_builder`] whose models are retried like this after
+    /// temporary failures, in place of `[run] retry`.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the model cannot be opened.
+    pub fn session_builder_with_retry(
+        &self,
+        model: impl Into<ModelSource>,
+        retry: RetryPolicy,
+    ) -> Result<SessionBuilder<Gated>> {
+        self.build_session(model.into(), retry)
+    }
+
+    fn build_session(
+        &self,
+        model: ModelSource,
+        retry: RetryPolicy,
+    ) -> Result<SessionBuilder<Gated>> {
         self.check()?;
-        let model = models::open_source(model.into())?;
-        let mut builder = self.wire(Session::ungated(model.clone(), self.registry.clone()));
+        let setup = ModelSetup {
+            routing: &self.assembly.routing,
+            hooks: &self.options.routing_hooks,
+            retry,
+            clock: self.options.dispatch.clock().clone(),
+        };
+        let prepared = setup.prepare_model(model)?;
+        let session = Session::ungated(prepared.model.clone(), self.registry.clone());
+        let mut builder = self.wire(session).may_use(prepared.may_use.clone());
         for agent in &self.assembly.agents.0 {
-            builder = builder.agent(agents::build_agent(agent, &model, &self.registry)?);
+            let agent = agents::build_agent(agent, &setup, &prepared, &self.registry)?;
+            builder = builder.agent(agent);
         }
         Ok(builder)
+    }
+
+    /// Returns the model of the configuration: `[run] model`, or else `[routing] default`.
+    pub fn default_model(&self) -> Option<&str> {
+        let routed = self.assembly.routing.0.default.as_deref();
+        self.assembly.run.model.as_deref().or(routed)
     }
 
     /// Creates a builder of a session for a host that asks a model by itself; see
@@ -330,6 +370,24 @@ impl Gate {
         }
         if let Some(effort) = run.effort {
             builder = builder.effort(effort);
+        }
+        if let Some(limit) = run.deadline {
+            builder = builder.deadline(limit.get());
+        }
+        if let Some(limit) = assembly.config.stack().turn_deadline {
+            builder = builder.turn_deadline(limit.get());
+        }
+        if self.options.dispatch.on_failure.is_none() {
+            builder = builder.on_failure(run.on_failure);
+        }
+        if let Some(calls) = run.max_concurrent_tools
+            && self.options.dispatch.max_concurrent.is_none()
+        {
+            builder = builder.max_concurrent(calls.get());
+        }
+        builder = builder.on_cap(run.on_cap).choice(run.tool_choice.clone());
+        if let Some(weight) = run.weight {
+            builder = builder.weight(weight);
         }
         match &assembly.skills {
             Some(skills) => builder.strategy(skills.clone()),

@@ -1,11 +1,17 @@
 //! The models that a gate opens by name, and their prices.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use toolgate_core::{Model, ModelName, ModelSource, Prices};
+use toolgate_core::{Clock, Model, ModelName, ModelSource, Prices};
 use toolgate_models::{ScriptedModel, bundled_prices, load_prices_over};
+use toolgate_runtime::{
+    ModelRouter, RetryPolicy, RetryingModel, RoutingConfig, RoutingDecision, RoutingHook,
+};
 
-use crate::{Error, Result, gate::RunSection};
+use crate::{
+    Error, Result,
+    gate::{RoutingSection, RunSection},
+};
 
 /// The provider whose models are scenario files: `script:PATH`.
 pub(super) const SCRIPT_PROVIDER: &str = "script";
@@ -73,16 +79,83 @@ pub fn key_variables() -> &'static [&'static str] {
     &[]
 }
 
-/// Opens a model, unless it is open already.
-pub(super) fn open_source(source: ModelSource) -> Result<Arc<dyn Model>> {
-    match source {
-        ModelSource::Open(model) => Ok(model),
-        ModelSource::Named(name) => open_model(&name),
-        other => Err(Error::configuration(format!(
-            "{other:?} is not a model that this version can open"
-        ))),
+/// How a gate asks models: which one, and how often.
+pub(super) struct ModelSetup<'a> {
+    pub(super) routing: &'a RoutingSection,
+    pub(super) hooks: &'a [Arc<dyn RoutingHook>],
+    pub(super) retry: RetryPolicy,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+/// A model as a session asks it: chosen by the routing, retried after temporary failures.
+pub(super) struct PreparedModel {
+    pub(super) model: Arc<dyn Model>,
+    /// All models that may be asked in its place, for the reservation of budgets.
+    pub(super) may_use: Vec<ModelName>,
+}
+
+impl ModelSetup<'_> {
+    /// Opens a model, and those that the routing may choose in its place.
+    pub(super) fn prepare_model(&self, source: ModelSource) -> Result<PreparedModel> {
+        let requested = self.open_source(source)?;
+        let mut may_use = Vec::new();
+        let model: Arc<dyn Model> =
+            if self.routing.0 == RoutingConfig::default() && self.hooks.is_empty() {
+                requested
+            } else {
+                let router = self.build_router(requested)?;
+                may_use.extend(router.model_names().cloned());
+                Arc::new(router)
+            };
+        let model = RetryingModel::new(model, self.retry, self.clock.clone());
+        Ok(PreparedModel {
+            model: Arc::new(model),
+            may_use,
+        })
+    }
+
+    fn open_source(&self, source: ModelSource) -> Result<Arc<dyn Model>> {
+        match source {
+            ModelSource::Open(model) => Ok(model),
+            ModelSource::Named(name) => open_model(self.routing.0.resolve_alias(&name)),
+            other => Err(Error::configuration(format!(
+                "{other:?} is not a model that this version can open"
+            ))),
+        }
+    }
+
+    fn build_router(&self, requested: Arc<dyn Model>) -> Result<ModelRouter> {
+        let mut routing = self.routing.0.clone();
+        // `[run] model` and `--model` go before `[routing] default`.
+        routing.default = None;
+        // A script has another name than its file, so names are replaced by those of the models.
+        let mut names = BTreeMap::from([(requested.name().to_string(), requested.name().clone())]);
+        let mut models = vec![requested];
+        for name in routing.models().map(str::to_owned).collect::<Vec<_>>() {
+            if names.contains_key(&name) {
+                continue;
+            }
+            let model = open_model(&name)?;
+            if !models.iter().any(|open| open.name() == model.name()) {
+                models.push(model.clone());
+            }
+            names.insert(name, model.name().clone());
+        }
+        routing.rename_models(|name| names.get(name).map_or(name.into(), ToString::to_string));
+        routing.default = Some(models[0].name().to_string());
+        let shared = |hook: &Arc<dyn RoutingHook>| {
+            let hook = hook.clone();
+            let route = move |decision: &RoutingDecision<'_>| hook.route(decision);
+            Box::new(route) as Box<dyn RoutingHook>
+        };
+        let hooks = self.hooks.iter().map(shared).collect();
+        ModelRouter::new(routing, models, hooks)
+            .map_err(|error| Error::from_source(error).with_hint(ROUTING_HINT))
     }
 }
+
+/// The hint for a `[routing]` section that cannot be used.
+const ROUTING_HINT: &str = "correct the section [routing] of the configuration";
 
 /// Loads a scenario that replies with the delays it names.
 fn load_script(path: &str) -> Result<ScriptedModel> {

@@ -1,5 +1,5 @@
-//! The files that a configuration names: prices, skills, scripts of models. They are part of its
-//! trust.
+//! The files that a configuration names: prices, skills, scripts of models, commands of hooks. They
+//! are part of its trust.
 
 use std::{
     collections::BTreeMap,
@@ -14,7 +14,7 @@ use toolgate_layers::Config;
 
 use crate::{
     Error, Result,
-    gate::{AgentsSection, RunSection, sections::script_path},
+    gate::{AgentsSection, HooksSection, RoutingSection, RunSection, sections::script_path},
 };
 
 /// The most bytes and the most files that a configuration may name and be trusted with.
@@ -25,12 +25,15 @@ const MAX_FILES: usize = 4_096;
 pub(super) fn list_named_files(config: &Config) -> Result<Vec<PathBuf>> {
     let run = RunSection::of(config)?;
     let agents = AgentsSection::of(config)?;
+    let routing = RoutingSection::of(config)?;
     let models = run
         .model
         .iter()
-        .chain(agents.0.iter().filter_map(|agent| agent.model.as_ref()));
+        .chain(agents.0.iter().filter_map(|agent| agent.model.as_ref()))
+        .map(String::as_str);
     let scripts = models
-        .filter_map(|name| script_path(name))
+        .chain(routing.0.models())
+        .filter_map(script_path)
         .map(PathBuf::from);
     let mut files: Vec<PathBuf> = run
         .prices
@@ -38,6 +41,11 @@ pub(super) fn list_named_files(config: &Config) -> Result<Vec<PathBuf>> {
         .chain(run.skills)
         .chain(scripts)
         .collect();
+    let hooks = HooksSection::of(config)?;
+    if let Some(directory) = config.directory() {
+        let named = hooks.pre.iter().chain(&hooks.post);
+        files.extend(named.flat_map(|hook| hook.named_files(directory)));
+    }
     files.sort();
     files.dedup();
     Ok(files)

@@ -1,15 +1,22 @@
 //! The sections of `toolgate.toml` about runs, built-in tools and agents.
 
-use std::path::{Path, PathBuf};
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Effort, RulePublicKey};
-use toolgate_layers::{Catalog, Config, ConfigError, ProgramSection};
+use toolgate_core::{Effort, HumanDuration, RulePublicKey, TaskComplexity, ToolChoice};
+use toolgate_layers::{Catalog, CommandHook, Config, ConfigError, ProgramSection};
+use toolgate_runtime::{OnCap, OnFailure, RetryPolicy, RoutingConfig};
 
 use crate::{
     Error, Result,
-    gate::{ApproveMode, models::SCRIPT_PROVIDER},
+    gate::{
+        ApproveMode,
+        models::{SCRIPT_PROVIDER, parse_model_name},
+    },
 };
 
 /// `[run]`: the options of a run.
@@ -24,15 +31,37 @@ pub struct RunSection {
     pub approve: ApproveMode,
     /// The maximum number of iterations (model requests) of a run.
     pub max_iterations: Option<u32>,
+    /// What happens at that maximum: `close` asks the model once more, without tools; `fail` is an
+    /// error.
+    pub on_cap: OnCap,
+    /// The time that a run may take. Running calls are cancelled then; pending ones stay pending.
+    pub deadline: Option<HumanDuration>,
+    /// What happens to the other calls of a turn when one fails: `continue`, or `abort`, which
+    /// cancels those that have not started and ends the run.
+    pub on_failure: OnFailure,
+    /// The maximum number of calls that run at the same time; 1 runs them one after the other.
+    pub max_concurrent_tools: Option<NonZeroUsize>,
+    /// The tools that the model may or must call: `auto`, `none`, `required`, or
+    /// `{ named = "tool" }`. A required call is required in the first iteration only.
+    pub tool_choice: ToolChoice,
     /// The maximum number of tokens in one reply.
     pub max_tokens: Option<u32>,
     /// The reasoning effort of the model.
     pub effort: Option<Effort>,
+    /// The complexity of the work, for `weights` and `rules` of `[routing]`.
+    pub weight: Option<TaskComplexity>,
+    /// How often and after which wait a model is asked again after a temporary failure.
+    pub retry: RetryPolicy,
     /// A file with prices that override the bundled ones, relative to the configuration.
     pub prices: Option<PathBuf>,
     /// Directories with skills, relative to the configuration or absolute.
     pub skills: Vec<PathBuf>,
 }
+
+/// `[routing]`: which model is asked, and which one in place of a model that fails.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct RoutingSection(pub RoutingConfig);
 
 /// `[tools]`: the built-in tools and their limits.
 #[cfg(feature = "tools")]
@@ -50,6 +79,46 @@ pub struct ToolsSection {
     pub fetch: toolgate_tools::FetchOptions,
     /// True if the model may undo changes; people always may.
     pub undo: bool,
+}
+
+/// `[hooks]`: commands that run before and after calls.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct HooksSection {
+    /// Commands that run before calls, in this order. They can block a call, require approval for
+    /// it or change its arguments.
+    pub pre: Vec<CommandHook>,
+    /// Commands that run after calls, in reverse order. They can withhold a result.
+    pub post: Vec<CommandHook>,
+}
+
+impl ProgramSection for HooksSection {
+    const NAME: &'static str = "hooks";
+}
+
+impl HooksSection {
+    /// Reads the section.
+    ///
+    /// # Errors
+    ///
+    /// Returns the first hook that makes no sense.
+    pub fn of(config: &Config) -> Result<Self> {
+        let section: Self = config.section()?;
+        for (list, hooks) in [("pre", &section.pre), ("post", &section.post)] {
+            for (number, hook) in hooks.iter().enumerate() {
+                if let Some(problem) = hook.problem() {
+                    let place = format!("hooks.{list}, entry {}: {problem}", number + 1);
+                    return Err(Error::configuration(place));
+                }
+            }
+        }
+        Ok(section)
+    }
+
+    /// Checks whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.pre.is_empty() && self.post.is_empty()
+    }
 }
 
 /// `[[agent]]`: agents that the model can delegate work to.
@@ -127,6 +196,41 @@ impl RunSection {
     }
 }
 
+impl RoutingSection {
+    /// Returns the section of a configuration; see [`RunSection::of`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the section is invalid.
+    pub fn of(config: &Config) -> Result<Self, ConfigError> {
+        let mut section: Self = config.section()?;
+        if let Some(directory) = config.directory() {
+            let resolve = |name: &str| resolve_script(directory, name.to_owned());
+            section.0.rename_models(resolve);
+        }
+        Ok(section)
+    }
+}
+
+impl RoutingSection {
+    /// Checks that every name can be a model and that falling back can help. No model is opened.
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |error: Error| {
+            error
+                .while_doing("the section [routing] cannot be used")
+                .with_hint("a model is named provider:name, or by an alias of routing.aliases")
+        };
+        let checked = self.0.check_fallback();
+        checked.map_err(|error| wrong(Error::from_source(error)))?;
+        let mut names = self.0.models().map(parse_model_name);
+        names.try_for_each(|name| name.map(drop).map_err(wrong))
+    }
+}
+
+impl ProgramSection for RoutingSection {
+    const NAME: &'static str = "routing";
+}
+
 impl AgentsSection {
     /// Returns the section of a configuration; see [`RunSection::of`].
     ///
@@ -195,7 +299,9 @@ impl ProgramSection for AgentsSection {
 pub fn gate_catalog() -> Catalog {
     let catalog = Catalog::bundled()
         .with_section::<RunSection>()
+        .with_section::<RoutingSection>()
         .with_section::<StandingRulesSection>()
+        .with_section::<HooksSection>()
         .with_section::<AgentsSection>();
     #[cfg(feature = "tools")]
     let catalog = catalog.with_section::<ToolsSection>();

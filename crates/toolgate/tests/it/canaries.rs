@@ -9,7 +9,7 @@ use toolgate::{
     event::BusDelivery,
     layers::{
         MemoryReceipts, ProgressManager, Redact, SharedRedactor, SharedSpanSink, ToastManager,
-        ToolSpan, span_fn,
+        ToolSpan, redact_fn, span_fn,
     },
     prelude::*,
     session::{Dispatcher, TurnReport, TurnRequest},
@@ -111,6 +111,11 @@ on_success = true
 
 impl Surfaces {
     async fn open() -> Self {
+        Self::open_with(Resources::new()).await
+    }
+
+    /// Opens a stack with services of the program.
+    async fn open_with(parts: Resources) -> Self {
         let registry = Registry::new();
         registry.register(leak).expect("free");
         let spans = Arc::<Mutex<Vec<Arc<ToolSpan>>>>::default();
@@ -120,7 +125,7 @@ impl Surfaces {
             seen.lock().expect("whole").push(span.clone());
             Ok(())
         });
-        let parts = Resources::new().with(SharedSpanSink::new(sink));
+        let parts = parts.with(SharedSpanSink::new(sink));
         let layers = Config::parse(CONFIG)
             .and_then(|config| default_stack(&config, &parts))
             .expect("valid");
@@ -138,13 +143,15 @@ impl Surfaces {
             .expect("opens");
         let toasts = shown.clone();
         let progress = shown.clone();
-        parts
-            .get_or_default::<ToastManager>()
-            .on_change(move |all| toasts.lock().expect("whole").push(format!("{all:?}")));
-        let watched = parts.get_or_default::<ProgressManager>();
+        let toasted = ToastManager::new();
+        toasted.on_change(move |all| toasts.lock().expect("whole").push(format!("{all:?}")));
+        let watched = ProgressManager::new();
         watched.on_change(move |all| progress.lock().expect("whole").push(format!("{all:?}")));
         let attached = dispatcher.bus().attach(move |delivery| match delivery {
-            BusDelivery::Event(event) => watched.apply_event(&event),
+            BusDelivery::Event(event) => {
+                toasted.apply_event(&event);
+                watched.apply_event(&event);
+            }
             BusDelivery::Piece(_) | BusDelivery::Lagged(_) => {}
         });
         Self {
@@ -262,6 +269,42 @@ async fn no_planted_secret_appears_anywhere() {
     assert!(marks > CANARIES.len() * 10);
 }
 
+#[tokio::test]
+async fn a_word_that_only_a_closure_knows_appears_nowhere() {
+    const WORD: &str = "plumtree";
+    let rules = redact_fn(|value: &Json| {
+        let text = value.to_string().replace(WORD, "[name]");
+        text.parse().map(Some).map_err(|_| RedactionError)
+    });
+    let surfaces = Surfaces::open_with(Resources::new().with(SharedRedactor::new(rules))).await;
+    let places = ["panic", "error", "field", "text"];
+    let request = |(n, place): (usize, &&str)| {
+        let arguments = json!({ "place": place, "text": WORD, "reason": format!("for {WORD}") });
+        ToolRequest::from_json(&format!("call_{n}"), "leak", arguments)
+    };
+    let requests = places.iter().enumerate().map(request).collect();
+    let request = TurnRequest::new(surfaces.view.clone(), requests);
+    let turn = surfaces.dispatcher.open_turn(request).await.expect("opens");
+    let report = turn.run().await.expect("runs");
+    let received = RECEIVED
+        .lock()
+        .expect("whole")
+        .iter()
+        .any(|seen| seen.contains(WORD));
+    assert!(received, "the tool receives the original input");
+    for (surface, read) in surfaces.read_all(&report).await {
+        assert!(
+            !read.contains(WORD),
+            "it is among the {surface}: …{}…",
+            text_around(&read, WORD)
+        );
+        assert!(
+            read.contains("[name]") || surface == "toasts and progress",
+            "{surface}"
+        );
+    }
+}
+
 /// Returns the text around the first occurrence of `secret`.
 fn text_around<'a>(text: &'a str, secret: &str) -> &'a str {
     let at = text.find(secret).unwrap_or_default();
@@ -279,7 +322,7 @@ async fn a_failing_redactor_leaks_nothing_and_changes_no_file() {
     });
     let registry = Registry::new();
     registry.register(write).expect("free");
-    let throws = Redact::new().with_custom(|_, _, value| panic!("{value}"));
+    let throws = Redact::with(SharedRedactor::new(redact_fn(|value| panic!("{value}"))));
     let stack = Stack::over(registry.clone())
         .layer(throws)
         .build()

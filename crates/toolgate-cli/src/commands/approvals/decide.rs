@@ -1,14 +1,22 @@
 //! `toolgate approvals approve` and `deny`: a decision is stored before the command returns.
 
-use std::sync::Arc;
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use serde_json::json;
 use toolgate::{
-    Arguments, Decision,
-    approval::{AdmittedDecision, ApprovalRequestRef, ApprovalService, Verdict, VisibleText},
+    Arguments, Decision, Registry, Stack, View,
+    approval::{
+        AdmittedDecision, ApprovalRequest, ApprovalRequestRef, ApprovalService, Verdict,
+        VisibleText,
+    },
     layers::{FilePreview, PathBase, SharedPreview},
-    session::DeliverError,
+    session::{DeliverError, Dispatcher},
+    stack::CallSeed,
     store::{ApprovalFilter, ApprovalRow, SessionFilter, StoreHandle},
+    tools::{ToolboxOptions, Workspace, register_all},
     value::SessionId,
 };
 
@@ -18,11 +26,15 @@ use super::{
 };
 use crate::{
     CliError, CommandContext, Exit,
-    env::{confirm::require_confirmation, ids, style, times},
+    env::{
+        confirm::{nothing_done, read_answer, require_confirmation},
+        ids, style, times,
+    },
     show::{
         agent_sessions,
         entitlement::{describe_missing, describe_rejection},
-        render::{self, render_shown},
+        render::{self, PAGE_ROWS, StyledLine, render_shown},
+        stored_requests::{edit_request, request_with_arguments},
     },
 };
 
@@ -72,28 +84,32 @@ async fn decide_approvals(
     let desk = open_service(cx, &store)?;
     // All ids are resolved first: a misspelt one must not leave half of the decisions made.
     let rows = find_approvals(which, cx, &store, &desk).await?;
-    let is_approval = !matches!(verdict, Verdict::Deny { .. });
-    if is_approval && !unseen {
-        for row in &rows {
-            print_request(cx, &store, &desk, row, &verdict).await?;
+    let mut unread = vec![unseen; rows.len()];
+    if !matches!(verdict, Verdict::Deny { .. }) && !unseen {
+        // A person at a terminal reads page by page; a script has everything in its output.
+        let by_page = cx.out.is_interactive() && !which.yes;
+        for (row, unread) in rows.iter().zip(&mut unread) {
+            let lines = render_request(cx, &store, &desk, row, &verdict).await?;
+            *unread = !print_pages(cx, &lines, by_page)?;
         }
     }
     confirm_decisions(which, cx, &rows, &verdict, unseen)?;
     let by = cx.current_approver(which.by.as_deref());
     let mut exit = Exit::Done;
     let mut sessions = Vec::new();
-    for row in &rows {
+    for (row, unseen) in rows.iter().zip(unread) {
         let decision = Decision {
             verdict: verdict.clone(),
             by: by.clone(),
             unseen,
+            approval_reason: None,
         };
         let answer = desk
             .decide(ApprovalRequestRef::from(&*row.request), decision)
             .await;
         // A rejected decision does not stop the others; the exit code reports it.
-        if answer.is_err() {
-            exit = Exit::Failed;
+        if let Err(error) = &answer {
+            exit = CliError::from_error(error).exit_status();
         } else if !sessions.contains(&row.session) {
             sessions.push(row.session);
         }
@@ -130,21 +146,20 @@ async fn find_approvals(
     Ok(rows)
 }
 
-/// Prints what is about to be approved, in full.
+/// Returns the rows of what is about to be approved, in full. As JSON it is printed at once.
 ///
 /// # Errors
 ///
 /// Fails if the request cannot be shown: nothing is approved that was not printed.
-async fn print_request(
+async fn render_request(
     cx: &CommandContext,
     store: &StoreHandle,
     desk: &ApprovalService,
     row: &ApprovalRow,
     verdict: &Verdict,
-) -> Result<(), CliError> {
+) -> Result<Vec<StyledLine>, CliError> {
     let id = row.request.approval_id;
     let details = desk.find_approval(id).await?;
-    let workspace = ids::workspace_of(store, row.session).await?;
     // Whatever the state in the list says: anyone who can write to the database can change it.
     let Some(mut request) = details.and_then(|details| details.request) else {
         let problem = format!("{}: the request cannot be shown", ids::short_id(id));
@@ -152,26 +167,71 @@ async fn print_request(
             .with_hint("it may be decided already; --unseen approves it without reading it"));
     };
     if let Verdict::ApproveWithEdits { arguments } = verdict {
-        // The stored preview, files and links are about other arguments.
-        let request = Arc::make_mut(&mut request);
-        request.arguments = arguments.clone();
-        request.arguments_digest = arguments.digest();
-        request.shown = None;
-        request.files.clear();
+        // The sealed request names the directory. Requests of earlier versions do not.
+        let stored = ids::workspace_of(store, row.session).await?;
+        let workspace = request.workspace.as_ref().map(PathBuf::from);
+        let workspace = workspace.or(stored);
         let workspace = workspace.unwrap_or_else(|| cx.paths.workspace.clone());
         let preview = SharedPreview::new(FilePreview::new(&PathBase::new(&workspace)));
-        request.links = preview.find_links(arguments);
+        let seed = rehearse_builtin(&workspace, &request, arguments).await;
+        request = Arc::new(edit_request(&request, arguments, Some(&preview), seed));
     }
     let shown = desk.show_request(&request);
     if cx.out.is_json() {
         let rendered: Vec<String> = shown.lines().collect();
-        return cx
-            .out
-            .print_json(&json!({ "approval_id": id, "rendered": rendered }));
+        cx.out
+            .print_json(&json!({ "approval_id": id, "rendered": rendered }))?;
+        return Ok(Vec::new());
     }
-    let lines = render_shown(&shown, render::text_width());
-    cx.out.print_line(style::bold(ids::short_id(id)))?;
-    lines.iter().try_for_each(|line| cx.out.print_line(line))
+    let mut lines = vec![style::bold(ids::short_id(id))];
+    lines.extend(render_shown(&shown, render::text_width()));
+    Ok(lines)
+}
+
+/// Returns the call of a request with other arguments, if it is one of a built-in tool: only of these
+/// is it known outside the session which argument names a file.
+async fn rehearse_builtin(
+    workspace: &Path,
+    request: &ApprovalRequest,
+    arguments: &Arguments,
+) -> Option<CallSeed> {
+    let registry = Registry::new();
+    let files = Workspace::open(workspace).ok()?;
+    register_all(&registry, &files, &ToolboxOptions::default()).ok()?;
+    let stack = Stack::over(registry.clone()).build().ok()?;
+    let view = View::for_stack(&registry, &stack).ok()?;
+    let dispatcher = Dispatcher::builder(stack).build().await.ok()?;
+    Some(dispatcher.rehearse_call(&view, &request_with_arguments(request, arguments)))
+}
+
+/// Prints rows, page by page if `by_page`. Returns false if the user approves without the rest.
+///
+/// # Errors
+///
+/// Fails if the user does neither read on nor acknowledge that.
+fn print_pages(cx: &CommandContext, rows: &[StyledLine], by_page: bool) -> Result<bool, CliError> {
+    let page = if by_page {
+        PAGE_ROWS
+    } else {
+        rows.len().max(1)
+    };
+    let mut left = rows.len();
+    for rows in rows.chunks(page) {
+        rows.iter().try_for_each(|row| cx.out.print_line(row))?;
+        left -= rows.len();
+        if left == 0 {
+            break;
+        }
+        let question = format!(
+            "… {left} more rows are not shown yet. v shows them, u approves without reading the rest:"
+        );
+        match read_answer(cx, &question)?.as_str() {
+            "v" => {}
+            "u" => return Ok(false),
+            _ => return Err(nothing_done()),
+        }
+    }
+    Ok(true)
 }
 
 /// Asks for confirmation: of all decisions together, and at a terminal of every approval.

@@ -8,7 +8,11 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use toolgate::{
-    layers::{MatchedCall, RuleBook, RuleEffect, RuleScope, RuleSigner, StandingRule, StoredRule},
+    approval::VisibleText,
+    layers::{
+        MatchedCall, RuleBook, RuleEffect, RuleScope, RuleSigner, StandingRule, StoredRule,
+        UnreadableRule,
+    },
     store::StoreHandle,
     value::Timestamp,
 };
@@ -196,10 +200,14 @@ pub(super) async fn run_rules(args: &RulesArgs, cx: &CommandContext) -> Result<E
 
 async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError> {
     let rules = book.list().await?;
+    let unreadable = book.list_unreadable().await?;
     if cx.out.is_json() {
-        return rules
-            .iter()
-            .try_for_each(|stored| cx.out.print_json(&rule_json(stored)));
+        { rules.iter() }.try_for_each(|stored| cx.out.print_json(&rule_json(stored)))?;
+        return { unreadable.iter() }.try_for_each(|rule| {
+            let UnreadableRule { id, problem } = rule;
+            cx.out
+                .print_json(&json!({ "id": id, "unreadable": true, "problem": problem }))
+        });
     }
     let mut table = TextTable::for_output().with_head([
         "rule",
@@ -224,10 +232,20 @@ async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError
             rule.arguments_text().into(),
         ]);
     }
+    for rule in &unreadable {
+        let mut row: [StyledLine; 8] = Default::default();
+        row[0] = style::bold(VisibleText::new(&rule.id));
+        row[1] = style::bad("unreadable");
+        row[7] = VisibleText::new(&rule.problem).as_str().into();
+        table.add_row(row);
+    }
     if table.is_empty() {
         return cx.out.print_note("there are no standing rules");
     }
     cx.out.print_line(table)?;
+    if !unreadable.is_empty() {
+        cx.out.print_note(UNREADABLE_NOTE)?;
+    }
     if rules.iter().all(StoredRule::is_effective) {
         return Ok(());
     }
@@ -235,6 +253,9 @@ async fn list_rules(cx: &CommandContext, book: &RuleBook) -> Result<(), CliError
         "note: a rule that allows has no effect without your signature; `toolgate approvals rules sign` shows and signs them",
     )
 }
+
+/// What holds while a stored rule cannot be read.
+const UNREADABLE_NOTE: &str = "note: a rule that cannot be read may deny calls, so every call that no other rule denies needs an approval; `toolgate approvals rules revoke RULE` removes it";
 
 /// Returns the rule with the origin of its signature.
 fn rule_json(stored: &StoredRule) -> Value {

@@ -172,7 +172,7 @@ pub(super) fn check_terminal(cx: &CommandContext) -> DoctorFinding {
             "the output is not a terminal; commands print plain lines and do not ask",
         );
     }
-    let (columns, rows) = crossterm::terminal::size().unwrap_or((80, 24));
+    let (columns, rows) = crate::show::render::terminal_size().unwrap_or((80, 24));
     let colours = if cx.out.is_colored() {
         "colours"
     } else {

@@ -313,20 +313,81 @@ fn verification_error(error: LedgerError) -> CliError {
         .with_hint(hint)
 }
 
-/// Signs the receipts at the end of a command that made calls. A failed verification is printed
-/// and does not hide what the command did.
+/// What became of the receipts at the end of a command that made calls.
+pub(crate) enum SignedReceipts {
+    /// There are none.
+    Nothing,
+    /// Those since the last checkpoint were verified, and the head of the chain is signed.
+    Signed {
+        /// The number of receipts in the chain.
+        count: u64,
+    },
+    /// The verification failed, and nothing was signed.
+    Broken(CliError),
+    /// The head of the chain could not be remembered beside the keys, so it is not signed. What ran is
+    /// stored and stays done.
+    Unsigned(CliError),
+}
+
+impl SignedReceipts {
+    /// Verifies the new receipts and signs the chain.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store or the keys cannot be used.
+    pub(crate) async fn sign(evidence: &EvidenceService) -> Result<Self, CliError> {
+        let error = match evidence.sign_checkpoint().await {
+            Ok(None) => return Ok(Self::Nothing),
+            Ok(Some(checkpoint)) => {
+                let count = checkpoint.counter;
+                return Ok(Self::Signed { count });
+            }
+            Err(error) => error,
+        };
+        let is_file = matches!(error, LedgerError::Io(_));
+        let error = verification_error(error);
+        match error.exit_status() {
+            Exit::VerificationFailed => Ok(Self::Broken(error)),
+            _ if is_file => Ok(Self::Unsigned(error.with_hint(UNSIGNED_HINT))),
+            _ => Err(error),
+        }
+    }
+
+    /// Returns what went wrong.
+    pub(crate) fn error(&self) -> Option<&CliError> {
+        match self {
+            Self::Nothing | Self::Signed { .. } => None,
+            Self::Broken(error) | Self::Unsigned(error) => Some(error),
+        }
+    }
+
+    /// Returns the exit code that replaces that of a command which would end with `exit`. A break that
+    /// was found is never hidden behind what the command did.
+    pub(crate) fn failure(&self, exit: Exit) -> Option<Exit> {
+        match self {
+            Self::Nothing | Self::Signed { .. } => None,
+            Self::Broken(_) => Some(Exit::VerificationFailed),
+            Self::Unsigned(_) => (exit == Exit::Done).then_some(Exit::Unsigned),
+        }
+    }
+}
+
+/// The hint about receipts that could not be signed.
+const UNSIGNED_HINT: &str =
+    "the run itself is stored; `toolgate receipts verify` checks its receipts";
+
+/// Signs the receipts at the end of a command that made calls and would end with `exit`. A failed
+/// verification is printed and gives the exit code.
 pub(crate) async fn sign_receipts(
     cx: &CommandContext,
     evidence: &EvidenceService,
-) -> Result<(), CliError> {
-    match evidence.sign_checkpoint().await.map_err(verification_error) {
-        Ok(_) => Ok(()),
-        Err(error) if error.exit_status() == Exit::VerificationFailed => {
-            cx.out.print_error(&error);
-            Ok(())
-        }
-        Err(error) => Err(error),
+    exit: Exit,
+) -> Result<Exit, CliError> {
+    let signed = SignedReceipts::sign(evidence).await?;
+    if let Some(error) = signed.error() {
+        cx.out.print_error(error);
     }
+    Ok(signed.failure(exit).unwrap_or(exit))
 }
 
 fn status_label(status: Status) -> StyledLine {

@@ -7,7 +7,7 @@ use toolgate::{
     session::holder_process_id,
     store::{
         ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
-        StoreHandle,
+        StoreError, StoreHandle,
     },
     value::{Labels, Principal, SessionId},
 };
@@ -19,6 +19,7 @@ use crate::{
     show::{
         render::{StyledLine, TextTable},
         screen::{ConversationItem, SessionScreen},
+        whole_texts::WholeTexts,
     },
 };
 
@@ -50,6 +51,8 @@ enum SessionStatus {
     Lost,
     /// Something is open, and it has no driver.
     Open,
+    /// An event of it cannot be read.
+    Damaged,
 }
 
 pub(super) async fn list_sessions(
@@ -118,7 +121,14 @@ async fn load_sessions(
 }
 
 async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry, CliError> {
-    let screen = fold_session(store, row.session).await?;
+    let screen = match fold_session(store, row.session).await {
+        Ok(screen) => Some(screen),
+        // The other sessions can be listed all the same.
+        Err(StoreError::Damaged { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let is_damaged = screen.is_none();
+    let screen = screen.unwrap_or_default();
     // An expired lease has no driver, even if it was never released.
     let held = row
         .held
@@ -145,6 +155,7 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         count(ApprovalState::Answered),
         row.last_run.map(|last| last.state),
     ) {
+        _ if is_damaged => SessionStatus::Damaged,
         (Some((holder, _)), ..) => SessionStatus::Running(holder.to_string()),
         (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
         (None, 0, 1.., _) => SessionStatus::Decided,
@@ -165,25 +176,38 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
 }
 
 /// Folds the events of a session into a screen, without its agents.
-pub(super) async fn fold_session(
+async fn fold_session(
     store: &StoreHandle,
     session: SessionId,
-) -> Result<SessionScreen, CliError> {
+) -> Result<SessionScreen, StoreError> {
     let mut screen = SessionScreen::new();
-    apply_events(&mut screen, store, session).await?;
-    Ok(screen)
-}
-
-/// Applies the events of a session to a screen.
-pub(super) async fn apply_events(
-    screen: &mut SessionScreen,
-    store: &StoreHandle,
-    session: SessionId,
-) -> Result<(), CliError> {
     let mut after = 0;
     loop {
         let page = store.events(session, after, PAGE).await?;
         page.iter().for_each(|event| screen.apply(event));
+        match page.last() {
+            Some(last) if page.len() == PAGE => after = last.sequence(),
+            _ => return Ok(screen),
+        }
+    }
+}
+
+/// Applies the events of a session to a screen, with whole texts if they can be loaded.
+pub(super) async fn apply_events(
+    screen: &mut SessionScreen,
+    store: &StoreHandle,
+    session: SessionId,
+    whole: Option<WholeTexts<'_>>,
+) -> Result<(), CliError> {
+    let mut after = 0;
+    loop {
+        let page = store.events(session, after, PAGE).await?;
+        for event in &page {
+            match whole {
+                Some(whole) => screen.apply(&*whole.complete(event.clone()).await?),
+                None => screen.apply(event),
+            }
+        }
         match page.last() {
             Some(last) if page.len() == PAGE => after = last.sequence(),
             _ => return Ok(()),
@@ -281,6 +305,7 @@ impl SessionStatus {
             Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
             Self::Lost => "lost",
+            Self::Damaged => "damaged",
             Self::Ended(RunEnd::Cancelled) | Self::Open => "interrupted",
             Self::Ended(end) => end.as_str(),
         }
@@ -291,6 +316,7 @@ impl SessionStatus {
             Self::Running(holder) => style::note(format!("running ({})", process_name(holder))),
             Self::Decided => style::note("decided, can be resumed"),
             Self::Lost => style::warn("process lost, can be resumed"),
+            Self::Damaged => style::bad("damaged; `toolgate doctor --deep` says where"),
             Self::Waiting(1) => style::warn("1 pending approval"),
             Self::Waiting(count) => style::warn(format!("{count} pending approvals")),
             Self::Ended(RunEnd::Completed) | Self::Settled => style::good(RunEnd::Completed.text()),
@@ -301,7 +327,7 @@ impl SessionStatus {
     }
 }
 
-/// Returns `process 4711` for the long name of a lease holder.
+/// Returns `process 4711` for the stored name of a lease holder.
 fn process_name(holder: &str) -> String {
     holder_process_id(holder).map_or_else(|| holder.to_owned(), |id| format!("process {id}"))
 }

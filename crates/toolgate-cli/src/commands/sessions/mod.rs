@@ -78,6 +78,7 @@ pub struct SessionsListArgs {
 Examples:
   toolgate sessions show 4c21
   toolgate sessions show 4c21 --events     one line per event
+  toolgate sessions show 4c21 --operator   with the causes of failed calls
   toolgate sessions show 4c21 --json       the events as they are stored")]
 pub struct SessionShowArgs {
     /// The session: an id, or a part of one
@@ -85,6 +86,9 @@ pub struct SessionShowArgs {
     /// Print one line per event
     #[arg(long)]
     pub events: bool,
+    /// Print the cause of each failed call: error chain, panic message, stack. The model never reads it
+    #[arg(long, conflicts_with = "events")]
+    pub operator: bool,
 }
 
 /// Resumes a session in the directory that it works in, like `toolgate run --resume`.

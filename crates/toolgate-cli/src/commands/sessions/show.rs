@@ -1,17 +1,23 @@
 //! `toolgate sessions show`: the conversation of a session with its calls, or its events.
 
-use toolgate::{Event, event::EventBody, store::StoreHandle, value::SessionId};
+use std::collections::HashMap;
 
-use super::{
-    SessionShowArgs,
-    list::{apply_events, fold_session},
+use serde_json::json;
+use toolgate::{
+    Event, Status,
+    event::EventBody,
+    store::StoreHandle,
+    value::{CallId, SessionId},
 };
+
+use super::{SessionShowArgs, list::apply_events};
 use crate::{
-    CliError, CommandContext, Exit,
+    CliError, CommandContext, Exit, GateArgs,
     env::{ids, style, times},
     show::{
         render,
-        screen::{AgentView, ConversationItem, SessionScreen},
+        screen::{AgentView, CallState, ConversationItem, SessionScreen},
+        whole_texts::WholeTexts,
     },
 };
 
@@ -24,20 +30,98 @@ pub(super) async fn show_session(
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
-    if args.events || cx.out.is_json() {
+    if args.operator {
+        let screen = fold_whole(cx, &store, session).await?;
+        let details = OperatorDetails::load(&store, &screen).await?;
+        if cx.out.is_json() {
+            details.print_json(cx, &screen)?;
+        } else {
+            print_session(cx, session, &screen, &details)?;
+        }
+    } else if args.events || cx.out.is_json() {
         print_events(cx, &store, session).await?;
     } else {
-        print_session(cx, session, &fold_with_agents(&store, session).await?)?;
+        let screen = fold_whole(cx, &store, session).await?;
+        print_session(cx, session, &screen, &OperatorDetails::default())?;
     }
     Ok(Exit::Done)
+}
+
+/// What only the operator reads of the calls of a session, by call. It was redacted when it was
+/// stored.
+#[derive(Default)]
+struct OperatorDetails(HashMap<CallId, String>);
+
+impl OperatorDetails {
+    /// Loads the details of the calls that did not succeed.
+    async fn load(store: &StoreHandle, screen: &SessionScreen) -> Result<Self, CliError> {
+        let mut found = HashMap::new();
+        for call in screen.calls() {
+            let failed = matches!(call.state, CallState::Settled(status) if status != Status::Ok);
+            if !failed {
+                continue;
+            }
+            let id = call.invocation.id;
+            let outcome = store.load_outcome(id).await?;
+            let error = outcome.as_ref().and_then(|outcome| outcome.error.as_ref());
+            if let Some(detail) = error.and_then(|error| error.operator.clone()) {
+                found.insert(id, detail);
+            }
+        }
+        Ok(Self(found))
+    }
+
+    /// Prints one object for each call that has a detail, in the order of the calls.
+    fn print_json(&self, cx: &CommandContext, screen: &SessionScreen) -> Result<(), CliError> {
+        for call in screen.calls() {
+            let CallState::Settled(status) = call.state else {
+                continue;
+            };
+            if let Some(detail) = self.0.get(&call.invocation.id) {
+                cx.out.print_json(&json!({
+                    "invocation_id": call.invocation.id,
+                    "tool_name": call.invocation.tool,
+                    "status": status,
+                    "operator": detail,
+                }))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the detail of a call below its line.
+    fn print_below(&self, cx: &CommandContext, call: CallId) -> Result<(), CliError> {
+        let Some(detail) = self.0.get(&call) else {
+            return Ok(());
+        };
+        detail.lines().try_for_each(|line| {
+            let line = style::escape_controls(line);
+            cx.out.print_line(style::dim(format!("       {line}")))
+        })
+    }
+}
+
+/// Folds the events of a session and of its agents into one screen, with the whole texts of
+/// messages. Without a valid configuration there is no redactor for them, and the screen says that
+/// they are truncated.
+async fn fold_whole(
+    cx: &CommandContext,
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<SessionScreen, CliError> {
+    let gate = GateArgs::default().open_preview(cx).ok();
+    let whole = gate.as_ref().map(|gate| WholeTexts::new(store, gate));
+    fold_with_agents(store, session, whole).await
 }
 
 /// Folds the events of a session and of its agents into one screen.
 pub(super) async fn fold_with_agents(
     store: &StoreHandle,
     session: SessionId,
+    whole: Option<WholeTexts<'_>>,
 ) -> Result<SessionScreen, CliError> {
-    let mut screen = fold_session(store, session).await?;
+    let mut screen = SessionScreen::new();
+    apply_events(&mut screen, store, session, whole).await?;
     let mut looked = 0;
     // An agent's calls are appended to the list while it is walked, so agents of agents are found
     // too.
@@ -45,7 +129,7 @@ pub(super) async fn fold_with_agents(
         looked += 1;
         let agent = call.agent_session();
         if store.revision(agent).await? > 0 {
-            apply_events(&mut screen, store, agent).await?;
+            apply_events(&mut screen, store, agent, whole).await?;
         }
     }
     Ok(screen)
@@ -94,6 +178,7 @@ fn print_session(
     cx: &CommandContext,
     session: SessionId,
     screen: &SessionScreen,
+    details: &OperatorDetails,
 ) -> Result<(), CliError> {
     let cost = screen
         .cost()
@@ -113,7 +198,7 @@ fn print_session(
                 style::dim(agent.session)
             ))?;
         }
-        print_conversation(cx, screen, agent)?;
+        print_conversation(cx, screen, agent, details)?;
     }
     Ok(())
 }
@@ -122,6 +207,7 @@ fn print_conversation(
     cx: &CommandContext,
     screen: &SessionScreen,
     agent: &AgentView,
+    details: &OperatorDetails,
 ) -> Result<(), CliError> {
     for item in &agent.items {
         match item {
@@ -138,15 +224,16 @@ fn print_conversation(
             }
             ConversationItem::Call(id) => {
                 if let Some(call) = screen.call(*id) {
-                    let id = ids::short_id(*id);
+                    let short = ids::short_id(*id);
                     let line = render::call_line(
                         call,
-                        render::text_width().saturating_sub(id.len() + 3),
+                        render::text_width().saturating_sub(short.len() + 3),
                         screen.last_event_at(),
                         0,
                     );
                     cx.out
-                        .print_line(format_args!("  {} {line}", style::dim(id)))?;
+                        .print_line(format_args!("  {} {line}", style::dim(short)))?;
+                    details.print_below(cx, *id)?;
                 }
             }
             ConversationItem::Note(text) => cx.out.print_line(style::dim(format!("  {text}")))?,

@@ -30,7 +30,7 @@ pub(super) async fn run_undo(
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
-    let screen = fold_with_agents(&store, session).await?;
+    let screen = fold_with_agents(&store, session, None).await?;
     let changes = find_changes(args, cx, &store, &screen).await?;
     if changes.is_empty() {
         cx.out.print_note(
@@ -192,12 +192,15 @@ async fn undo_each(
         let request = ToolRequest::from_json("", UndoChanges::NAME, arguments);
         let turn = TurnRequest::new(view.clone(), vec![request]).principal(me.clone());
         let report = dispatcher.open_turn(turn).await?.run().await?;
-        sign_receipts(cx, &gate.evidence()).await?;
+        let signed = sign_receipts(cx, &gate.evidence(), Exit::Done).await?;
         let result = report
             .results
             .first()
             .ok_or_else(|| CliError::new("the report of the turn lacks the call"))?;
-        let exit = print_result(cx, change, result)?;
+        let exit = match print_result(cx, change, result)? {
+            Exit::Done => signed,
+            exit => exit,
+        };
         if exit != Exit::Done {
             return Ok(exit);
         }

@@ -15,7 +15,11 @@ use super::ToolCallArgs;
 use crate::{
     CliError, CommandContext, Exit,
     commands::receipts::sign_receipts,
-    env::{runtime, style},
+    env::{
+        runtime,
+        signals::{StopSignal, StopSignals},
+        style,
+    },
     hints,
 };
 
@@ -33,54 +37,59 @@ pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit
         );
         let dispatcher = gate.dispatcher(None).await?;
         let turn = TurnRequest::new(view, vec![request]).principal(cx.current_user());
-        let report = run_interruptible(dispatcher.open_turn(turn).await?).await?;
-        sign_receipts(cx, &gate.evidence()).await?;
+        let (report, stopped) = run_interruptible(dispatcher.open_turn(turn).await?).await?;
         let session = dispatcher.session();
         let result = report
             .results
             .first()
             .ok_or_else(|| CliError::new("the report of the turn lacks the call"))?;
+        let exit = exit_for(&report, stopped, result);
+        let exit = sign_receipts(cx, &gate.evidence(), exit).await?;
         if cx.out.is_json() {
-            cx.out.print_json(&result_json(session, &report, result))?
+            cx.out
+                .print_json(&result_json(session, &report, result, exit))?
         } else {
             print_result(cx, session, result)?
         }
-        Ok(exit_for(&report, result))
+        Ok(exit)
     })
 }
 
-/// Drives the turn. Ctrl-C interrupts the call, and its outcome is still recorded.
-async fn run_interruptible(turn: TurnRun) -> Result<TurnReport, CliError> {
+/// Drives the turn. A signal to stop interrupts the call, and its outcome is still recorded.
+async fn run_interruptible(turn: TurnRun) -> Result<(TurnReport, Option<StopSignal>), CliError> {
+    let mut stops = StopSignals::listen();
     let handle = turn.handle();
     let driven = turn.run();
     tokio::pin!(driven);
+    let stopped;
     tokio::select! {
-        report = &mut driven => return Ok(report?),
-        Ok(()) = tokio::signal::ctrl_c() => {}
+        report = &mut driven => return Ok((report?, None)),
+        stop = stops.next() => stopped = stop,
     }
     // The turn must still be driven to process the interrupt and record the outcome.
-    let (_, report) = tokio::join!(handle.interrupt("interrupted with Ctrl-C"), driven);
-    Ok(report?)
+    let (_, report) = tokio::join!(handle.interrupt("the program was stopped"), driven);
+    Ok((report?, Some(stopped)))
 }
 
-fn exit_for(report: &TurnReport, result: &CallResult) -> Exit {
-    match report.end {
+fn exit_for(report: &TurnReport, stopped: Option<StopSignal>, result: &CallResult) -> Exit {
+    match (stopped, report.end) {
         // The call may have settled all the same; the exit code reports the interruption.
-        TurnEnd::Interrupted => Exit::Interrupted,
-        TurnEnd::Settled | TurnEnd::Suspended | TurnEnd::Aborted => {
+        (Some(stopped), _) => stopped.exit_status(),
+        (None, TurnEnd::Interrupted) => Exit::Interrupted,
+        (None, TurnEnd::Settled | TurnEnd::Suspended | TurnEnd::Aborted) => {
             result.status().map_or(Exit::Suspended, Exit::from)
         }
     }
 }
 
-fn result_json(session: SessionId, report: &TurnReport, result: &CallResult) -> Value {
+fn result_json(session: SessionId, report: &TurnReport, result: &CallResult, exit: Exit) -> Value {
     let mut said = json!({
         "session": session,
         "turn": report.turn,
         "call": result.id,
         "tool": result.tool,
         "status": result.status().map_or("suspended", Status::as_str),
-        "exit": exit_for(report, result).code(),
+        "exit": exit.code(),
     });
     if let Some(settled) = &result.outcome {
         said["text"] = settled.model_text().into();

@@ -10,7 +10,7 @@ use toolgate::{
     Event,
     approval::{ApprovalRequest, ApproverIdentity},
     event::SessionEvent,
-    layers::{Toast, ToastLevel},
+    layers::{Toast, ToastAction, ToastLevel},
     value::{CallId, Clock, SessionId, SystemClock, Timestamp},
 };
 
@@ -20,7 +20,8 @@ use crate::{
     show::{
         feed::FeedItem,
         render::{
-            LiveArea, ReplyBlocks, SPINNER, StyledLine, call_line, render_markdown, render_shown,
+            LiveArea, PAGE_ROWS, ReplyBlocks, SPINNER, StyledLine, call_line, render_details,
+            render_markdown, render_shown,
         },
         screen::{CallView, ConversationItem, SessionScreen},
     },
@@ -29,8 +30,8 @@ use crate::{
 /// The most rows shown of the reply that is still streaming.
 const MAX_REPLY_ROWS: usize = 8;
 
-/// The most rows of an approval request that are printed at once.
-const PAGE_ROWS: usize = 1_000;
+/// The style of a key.
+const KEY: Style = Style::new().bold();
 
 /// The content of the terminal.
 pub(crate) struct LiveDisplay {
@@ -47,6 +48,8 @@ pub(crate) struct LiveDisplay {
     toasts: Vec<Toast>,
     frame: usize,
     stopping: bool,
+    /// True while the user is asked whether pending requests stay pending.
+    asking_to_leave: bool,
     clock: SystemClock,
 }
 
@@ -76,6 +79,7 @@ impl LiveDisplay {
             toasts: Vec::new(),
             frame: 0,
             stopping: false,
+            asking_to_leave: false,
             clock: SystemClock::new(),
             screen,
         }
@@ -124,6 +128,25 @@ impl LiveDisplay {
     /// Sets the toasts to show.
     pub(crate) fn set_toasts(&mut self, toasts: Vec<Toast>) {
         self.toasts = toasts;
+    }
+
+    /// Prints what the action of a toast shows.
+    pub(crate) fn run_toast_action(&mut self, action: &ToastAction) {
+        let call = action.shown_call().and_then(|call| self.screen.call(call));
+        if let Some(call) = call {
+            let rows = render_details(call, self.live.width() - 1);
+            self.settled.push(StyledLine::new());
+            self.settled.extend(rows);
+            return;
+        }
+        let alerts = self.screen.budget_alerts().iter().map(|alert| {
+            let text = format!(
+                "{}: {} % is used, {} of {}",
+                alert.budget, alert.percent, alert.spent, alert.limit
+            );
+            StyledLine::styled(&text, WARN)
+        });
+        self.settled.extend(alerts);
     }
 
     /// Prints an approval request from its beginning.
@@ -185,6 +208,16 @@ impl LiveDisplay {
         self.stopping = true;
     }
 
+    /// Asks whether pending requests stay pending when the run is stopped, or withdraws the question.
+    pub(crate) fn ask_to_leave(&mut self, asking: bool) {
+        self.asking_to_leave = asking;
+    }
+
+    /// Checks whether the user is asked whether pending requests stay pending.
+    pub(crate) fn is_asking_to_leave(&self) -> bool {
+        self.asking_to_leave
+    }
+
     /// Advances the spinners.
     pub(crate) fn tick(&mut self) {
         self.frame += 1;
@@ -205,13 +238,18 @@ impl LiveDisplay {
         self.live.resize(size, &open)
     }
 
+    /// Prints what is settled and erases the open part for a while.
+    pub(crate) fn pause(&mut self) -> io::Result<()> {
+        let settled = std::mem::take(&mut self.settled);
+        self.live.draw(settled, &[])?;
+        self.live.release()
+    }
+
     /// Prints what is settled, erases the open part and releases the terminal.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         let open = std::mem::take(&mut self.blocks);
         self.print_reply(open.open_text());
-        let settled = std::mem::take(&mut self.settled);
-        self.live.draw(settled, &[])?;
-        self.live.release()
+        self.pause()
     }
 
     /// Prints text of a model.
@@ -306,9 +344,14 @@ impl LiveDisplay {
                 DIM,
             ));
         }
-        lines.extend(self.toasts.iter().map(toast_line));
+        let toasts = self.toasts.iter();
+        lines.extend(toasts.map(|toast| toast_line(toast, self.width())));
         lines.push(self.status_line());
-        lines.extend(self.prompt.render_lines());
+        if self.asking_to_leave {
+            lines.push(leave_question());
+        } else if !self.stopping {
+            lines.extend(self.prompt.render_lines());
+        }
         lines
     }
 
@@ -345,12 +388,32 @@ impl LiveDisplay {
     }
 }
 
-fn toast_line(toast: &Toast) -> StyledLine {
+/// Returns the question whether pending requests stay pending.
+fn leave_question() -> StyledLine {
+    StyledLine::styled("Stop the run? ", WARN)
+        .with("Enter", KEY)
+        .with(" leaves the request pending  ", Style::new())
+        .with("c", KEY)
+        .with(" cancels it  ", Style::new())
+        .with("Esc", KEY)
+        .with(" returns", Style::new())
+}
+
+fn toast_line(toast: &Toast, width: usize) -> StyledLine {
     let style = match toast.level {
         ToastLevel::Info => AnsiColor::Cyan.on_default(),
         ToastLevel::Success => AnsiColor::Green.on_default(),
         ToastLevel::Warning => AnsiColor::Yellow.on_default(),
         ToastLevel::Error => AnsiColor::Red.on_default(),
     };
-    StyledLine::styled(&format!("▌{}: ", toast.title), style).with(&toast.message, Style::new())
+    let line = StyledLine::styled(&format!("▌{}: ", toast.title), style)
+        .with(&toast.message, Style::new());
+    let Some(action) = &toast.action else {
+        return line;
+    };
+    // The key stays visible, however long the message is.
+    let offer = StyledLine::styled(&format!("  Ctrl-O {}", action.label), DIM);
+    let mut line = line.clip(width.saturating_sub(offer.width()));
+    line.extend(offer);
+    line
 }

@@ -20,7 +20,7 @@ impl JsonSink {
 }
 
 impl FeedSink for JsonSink {
-    fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError> {
+    async fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError> {
         match fed {
             FeedItem::Event(event) => self.out.print_json(&**event),
             FeedItem::Piece(piece) if self.pieces => {
@@ -39,9 +39,12 @@ fn piece_json(piece: &StreamPiece) -> Option<Value> {
     let (kind, text) = match &piece.delta {
         Delta::Text(text) => ("text", text),
         Delta::Reasoning(text) => ("reasoning", text),
-        Delta::Routed(_) | Delta::Call { .. } | Delta::Arguments { .. } | Delta::Done(_) => {
-            return None;
-        }
+        // Retries are events.
+        Delta::Routed(_)
+        | Delta::Retry(_)
+        | Delta::Call { .. }
+        | Delta::Arguments { .. }
+        | Delta::Done(_) => return None,
     };
     Some(
         json!({ "type": "piece", "session_id": piece.turn.session, "turn_id": piece.turn.turn, kind: text }),

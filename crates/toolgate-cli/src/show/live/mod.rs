@@ -1,14 +1,15 @@
 //! Follows a run and shows it: on a terminal, as plain lines, or as JSON for programs.
 
 mod answer;
-mod display;
+pub(crate) mod display;
 pub(crate) mod editor;
 mod json;
 mod plain;
 mod prompt;
-mod stops;
 pub(crate) mod summary;
 mod terminal;
+
+use std::{sync::Arc, time::Duration};
 
 use toolgate::{
     RunReport, Session,
@@ -18,23 +19,33 @@ use toolgate::{
 
 use crate::{
     CliError,
+    env::signals::{self, StopSignal, StopSignals},
     show::{
         feed::{EventFeed, FeedItem},
         screen::SessionScreen,
+        whole_texts::WholeTexts,
     },
 };
 
 pub(crate) use json::{JsonSink, report_json};
 pub(crate) use plain::PlainSink;
-pub(crate) use stops::StopSignals;
-pub(crate) use summary::{RunEnding, render_summary};
+pub(crate) use summary::{RunEnding, render_receipts, render_summary};
 pub(crate) use terminal::TerminalFollower;
+
+/// The time that the program has to print the end of a run that was stopped. A reader of the output
+/// that has stalled must not keep the program from ending.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// The time that a run has to save its progress after it was stopped.
+const SAVE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A run that is followed. It continues while the user considers an answer, and when nothing follows
 /// it any more: then it is stopped, or ends with the process and can be resumed.
 pub(crate) struct RunTask {
     pub(crate) feed: EventFeed,
-    pub(crate) run: RunHandle,
+    pub(crate) run: Arc<RunHandle>,
+    /// The first request to stop the run, if there was one.
+    pub(crate) stopped: Option<StopSignal>,
 }
 
 /// The way in which following a run ended.
@@ -50,7 +61,7 @@ pub(crate) enum FollowEnd {
 /// A destination for a run's events that cannot answer approval requests.
 pub(crate) trait FeedSink {
     /// Receives an item of the feed.
-    fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError>;
+    async fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError>;
 
     /// Receives the news that the run was asked to stop.
     fn notify_stopping(&mut self) -> Result<(), CliError>;
@@ -64,37 +75,58 @@ impl RunTask {
             Some(input) => session.start_with(input, RunOptions::new().abandon_pending()),
             None => session.start_resumed(RunOptions::new()),
         };
-        Self { feed, run }
+        let run = Arc::new(run);
+        tokio::spawn(stop_without_output(run.clone()));
+        Self {
+            feed,
+            run,
+            stopped: None,
+        }
     }
 
-    /// Hands every item of the feed to `sink` until the run ends.
+    /// Stops what runs and leaves pending what waits. Returns true if the run was stopped before.
+    pub(crate) fn suspend(&mut self, stop: StopSignal) -> bool {
+        let again = self.stopped.is_some();
+        self.stopped.get_or_insert(stop);
+        self.run.suspend();
+        again
+    }
+
+    /// Stops the run and cancels what waits.
+    pub(crate) fn cancel(&mut self, stop: StopSignal) {
+        self.stopped.get_or_insert(stop);
+        self.run.interrupt();
+    }
+
+    /// Hands every item of the feed to `sink` until the run ends, with whole texts if they can be
+    /// loaded.
     pub(crate) async fn follow(
         &mut self,
         stops: &mut StopSignals,
+        whole: Option<WholeTexts<'_>>,
         sink: &mut impl FeedSink,
     ) -> Result<FollowEnd, CliError> {
-        let mut stopping = false;
         loop {
             tokio::select! {
                 biased;
                 // Signals first: a busy run must not delay Ctrl-C.
-                () = stops.next() => {
+                stop = stops.next() => {
                     // The first signal lets the run save its progress; the second does not wait for
                     // that.
-                    if std::mem::replace(&mut stopping, true) {
+                    if self.suspend(stop) {
                         return Ok(FollowEnd::Quit);
                     }
-                    self.run.interrupt();
                     sink.notify_stopping()?;
                 }
                 fed = self.feed.next() => match fed? {
-                    Some(fed) => sink.receive(&fed)?,
+                    Some(fed) => sink.receive(&complete_item(whole, fed).await?).await?,
                     None => return Err(CliError::new("the run ended without a report")),
                 },
                 report = self.run.report() => {
                     // The run may end before its last events were read from the bus.
                     for event in self.feed.drain_events().await? {
-                        sink.receive(&FeedItem::Event(event))?;
+                        let fed = complete_item(whole, FeedItem::Event(event)).await?;
+                        sink.receive(&fed).await?;
                     }
                     return Ok(FollowEnd::Report(Box::new(report?)));
                 }
@@ -102,11 +134,34 @@ impl RunTask {
         }
     }
 
-    /// Stops the run and waits until its progress is saved.
-    pub(crate) async fn stop(&self) {
-        // The error that ended the run is the one that is reported.
-        let _ = self.run.stop().await;
+    /// Stops what runs, leaves pending what waits, and returns the report once the progress is saved.
+    pub(crate) async fn leave(&self) -> Result<RunReport, CliError> {
+        self.run.suspend();
+        Ok(self.run.report().await?)
     }
+}
+
+/// Returns the item with the whole text of its message.
+async fn complete_item(whole: Option<WholeTexts<'_>>, fed: FeedItem) -> Result<FeedItem, CliError> {
+    Ok(match (whole, fed) {
+        (Some(whole), FeedItem::Event(event)) => FeedItem::Event(whole.complete(event).await?),
+        (_, fed) => fed,
+    })
+}
+
+/// Stops the run at the first signal, also while its display is blocked by a reader that has stalled,
+/// and ends the program if the display stays blocked after the run was saved.
+async fn stop_without_output(run: Arc<RunHandle>) {
+    let stop = signals::first_stop().await;
+    run.suspend();
+    // An error of the run is reported by the display. A store that does not answer must not keep the
+    // program from ending.
+    let saved = tokio::time::timeout(SAVE_PATIENCE, run.report()).await;
+    if saved.is_err() {
+        signals::end_process(stop);
+    }
+    tokio::time::sleep(OUTPUT_PATIENCE).await;
+    signals::end_process(stop)
 }
 
 /// Folds the events of a session so far, and subscribes from there on. Open calls of a session may

@@ -1,6 +1,9 @@
 //! A run without a terminal: messages of the model go to stdout, everything else to stderr.
 
-use toolgate::value::{Clock, SystemClock};
+use toolgate::{
+    approval::ApprovalService,
+    value::{Clock, SystemClock},
+};
 
 use super::FeedSink;
 use crate::{
@@ -10,6 +13,7 @@ use crate::{
         feed::FeedItem,
         render::call_line,
         screen::{CallState, ConversationItem, SessionScreen},
+        stored_requests::load_requests,
     },
 };
 
@@ -23,17 +27,19 @@ pub(crate) struct PlainSink {
     /// The number of printed items of the session.
     told: usize,
     clock: SystemClock,
+    desk: ApprovalService,
 }
 
 impl PlainSink {
     /// Creates a sink that prints only what is not in `screen` yet.
-    pub(crate) fn new(out: CommandOutput, screen: SessionScreen) -> Self {
+    pub(crate) fn new(out: CommandOutput, screen: SessionScreen, desk: ApprovalService) -> Self {
         let told = screen.agents().first().map_or(0, |agent| agent.items.len());
         Self {
             out,
             screen,
             told,
             clock: SystemClock::new(),
+            desk,
         }
     }
 
@@ -64,7 +70,7 @@ impl PlainSink {
 }
 
 impl FeedSink for PlainSink {
-    fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError> {
+    async fn receive(&mut self, fed: &FeedItem) -> Result<(), CliError> {
         let FeedItem::Event(event) = fed else {
             return Ok(());
         };
@@ -80,6 +86,9 @@ impl FeedSink for PlainSink {
         // A line that is printed stays, so only states that a reader must see are printed.
         let is_news =
             after != before && matches!(after, Some(CallState::Pending | CallState::Settled(_)));
+        if after == Some(CallState::Pending) {
+            load_requests(&mut self.screen, &self.desk).await;
+        }
         if let Some(invocation) = call.filter(|_| is_news)
             && let Some(call) = self.screen.call(invocation.id)
         {

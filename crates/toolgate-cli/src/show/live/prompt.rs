@@ -623,6 +623,20 @@ mod tests {
     }
 
     #[test]
+    fn always_is_not_offered_for_a_request_that_is_made_each_time() {
+        for each_time in [false, true] {
+            let call = toolgate_testkit::call_with("write_file", json!({ "path": ".envrc" }));
+            let mut request = ApprovalRequest::for_call(&call);
+            request.each_time = each_time;
+            let mut prompt = ApprovalPrompt::new("ann".into());
+            prompt.mark_printed(&request, 1, true);
+            prompt.questions = vec![Arc::new(request)];
+            let keys: String = prompt.render_lines().iter().map(StyledLine::text).collect();
+            assert_eq!(keys.contains("a always"), !each_time, "{keys}");
+        }
+    }
+
+    #[test]
     fn a_request_that_is_not_loaded_is_not_asked_about() {
         let mut prompt = ApprovalPrompt::new("ann".into());
         let mut screen = unloaded_screen(&["a"]);

@@ -3,21 +3,24 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{
-    Gate, RunEnd, Status, approval::ApprovalRequest, layers::LedgerError, value::SessionId,
-};
+use toolgate::{RunEnd, Status, approval::ApprovalRequest, value::SessionId};
 
 use super::FollowEnd;
 use crate::{
     CliError, CommandContext, Exit,
+    commands::receipts::SignedReceipts,
     env::{ids, style::NOTE},
+    hints::find_hint,
     show::{
-        render::{StyledLine, format_duration, status_style},
+        render::{StyledLine, arguments::format_shown, format_duration, status_style},
         screen::{CallState, CallView, SessionScreen},
     },
 };
 
 const COMMAND: Style = Style::new().bold();
+
+/// The most columns for the description of a pending call.
+const MAX_PENDING_WIDTH: usize = 100;
 
 /// The end of a run, and what is left to do.
 #[derive(Debug)]
@@ -26,9 +29,13 @@ pub(crate) struct RunEnding {
     end: RunEnd,
     /// The error, if there was one.
     error: Option<String>,
+    /// The next step after the error, if one is known.
+    hint: Option<String>,
     /// The pending approvals: the short id for commands, and a description.
     pending: Vec<(String, String)>,
     took: Duration,
+    /// The exit code, if the end of the run alone does not give it.
+    exit: Option<Exit>,
     /// Commands to suggest when it is done, instead of the usual ones.
     next: Option<Vec<(String, String)>>,
 }
@@ -42,12 +49,8 @@ impl RunEnding {
         took: Duration,
     ) -> Self {
         let asked = |request: &ApprovalRequest| {
-            let call = screen.call(request.approval_id.call_id());
-            let given = call.and_then(CallView::arguments_line).unwrap_or_default();
-            (
-                ids::short_id(request.approval_id.call_id()),
-                format!("{} {given}", request.tool),
-            )
+            let call = request.approval_id.call_id();
+            (ids::short_id(call), describe_pending(screen.call(call)))
         };
         let open = || {
             screen
@@ -56,6 +59,7 @@ impl RunEnding {
                 .map(asked)
                 .collect()
         };
+        let mut exit = None;
         let (end, error, pending) = match ended {
             FollowEnd::Report(report) => {
                 let error = report
@@ -66,17 +70,28 @@ impl RunEnding {
                     .pending
                     .iter()
                     .filter_map(|pending| pending.question.as_deref());
+                let failed = { report.error.as_ref() }
+                    .map(|error| CliError::from_error(error).exit_status());
+                exit = failed.filter(|_| report.end == RunEnd::Failed);
                 (report.end, error, waiting.map(asked).collect())
             }
             FollowEnd::Postponed => (RunEnd::Suspended, None, open()),
             FollowEnd::Quit => (RunEnd::Cancelled, None, open()),
         };
+        let hint = match ended {
+            FollowEnd::Report(report) => {
+                { report.error.as_ref() }.and_then(|error| find_hint(error))
+            }
+            FollowEnd::Postponed | FollowEnd::Quit => None,
+        };
         Self {
             session,
             end,
             error,
+            hint,
             pending,
             took,
+            exit,
             next: None,
         }
     }
@@ -84,6 +99,17 @@ impl RunEnding {
     /// Suggests other commands than the usual ones when it is done.
     pub(crate) fn with_suggestions(self, next: Option<Vec<(String, String)>>) -> Self {
         Self { next, ..self }
+    }
+
+    /// Sets the exit code that stands instead of that of the run's end.
+    pub(crate) fn with_exit(self, exit: Option<Exit>) -> Self {
+        let exit = exit.or(self.exit);
+        Self { exit, ..self }
+    }
+
+    /// Checks whether the run failed.
+    pub(crate) fn is_failed(&self) -> bool {
+        self.end == RunEnd::Failed
     }
 
     /// Returns a sentence on how to resume.
@@ -96,17 +122,27 @@ impl RunEnding {
 
     /// Returns the exit status of the program.
     pub(crate) fn exit_status(&self) -> Exit {
-        self.end.into()
+        self.exit.unwrap_or_else(|| self.end.into())
     }
 }
 
+/// Describes a pending call by its stored request: the copy in the event is redacted.
+fn describe_pending(call: Option<&CallView>) -> String {
+    let words = match call.and_then(|call| call.shown.as_ref()) {
+        Some(Ok(shown)) => format!("{} {}", shown.tool, format_shown(shown)),
+        Some(Err(problem)) => format!("not shown: {problem}"),
+        None => "not shown: the request is not loaded".to_owned(),
+    };
+    StyledLine::plain(&words).clip(MAX_PENDING_WIDTH).text()
+}
+
 /// Builds the lines at the end of a run.
-pub(crate) async fn render_summary(
+pub(crate) fn render_summary(
     cx: &CommandContext,
-    gate: &Gate,
     screen: &SessionScreen,
     ending: &RunEnding,
-) -> Result<Vec<StyledLine>, CliError> {
+    receipts: Option<StyledLine>,
+) -> Vec<StyledLine> {
     let mut lines = vec![StyledLine::new(), headline(ending)];
     lines.extend(
         ending
@@ -114,6 +150,8 @@ pub(crate) async fn render_summary(
             .as_deref()
             .map(|error| render_field("error", StyledLine::plain(error))),
     );
+    let hint = ending.hint.as_deref();
+    lines.extend(hint.map(|hint| render_field("hint", StyledLine::plain(hint))));
     let calls = count_calls(screen);
     lines.extend((!calls.is_blank()).then(|| render_field("calls", calls)));
     lines.extend(render_usage(screen));
@@ -127,7 +165,7 @@ pub(crate) async fn render_summary(
             StyledLine::styled(&text, AnsiColor::Yellow.on_default()),
         ));
     }
-    lines.extend(check_receipts(gate).await?);
+    lines.extend(receipts);
     let place = format!(
         "{}, stored in {}",
         ids::short_id(ending.session),
@@ -135,7 +173,7 @@ pub(crate) async fn render_summary(
     );
     lines.push(render_field("session", StyledLine::plain(&place)));
     lines.extend(next_steps(ending));
-    Ok(lines)
+    lines
 }
 
 fn headline(ending: &RunEnding) -> StyledLine {
@@ -145,7 +183,7 @@ fn headline(ending: &RunEnding) -> StyledLine {
     let (text, style) = match ending.end {
         RunEnd::Completed => (text.to_owned(), good),
         RunEnd::Suspended => (format!("{text}: approval pending"), warn),
-        RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::BudgetExceeded => {
+        RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::Deadline | RunEnd::BudgetExceeded => {
             (format!("stopped: {text}"), warn)
         }
         RunEnd::Cancelled => (format!("{text}; progress is saved"), warn),
@@ -209,26 +247,24 @@ fn render_usage(screen: &SessionScreen) -> Option<StyledLine> {
     ))
 }
 
-async fn check_receipts(gate: &Gate) -> Result<Option<StyledLine>, CliError> {
-    Ok(match gate.sign_checkpoint().await {
-        Ok(None) => None,
-        Ok(Some(checkpoint)) => {
-            let text = format!("{} in the chain, intact and signed", checkpoint.counter);
-            Some(render_field(
-                "receipts",
-                StyledLine::styled(&text, AnsiColor::Green.on_default()),
-            ))
-        }
-        // A line of the summary, not an error: the run itself has to be reported too.
-        Err(error @ (LedgerError::Tampered(_) | LedgerError::HeadLost(_))) => {
-            let style = AnsiColor::Red.on_default().bold();
-            Some(render_field(
-                "receipts",
-                StyledLine::styled(&format!("VERIFICATION FAILED: {error}"), style),
-            ))
-        }
-        Err(error) => return Err(error.into()),
-    })
+/// Returns the line about the receipts, and says only what was checked.
+pub(crate) fn render_receipts(signed: &SignedReceipts) -> Option<StyledLine> {
+    let (text, style) = match signed {
+        SignedReceipts::Nothing => return None,
+        SignedReceipts::Signed { count } => (
+            format!("{count} in the chain; the new ones are verified and signed"),
+            AnsiColor::Green.on_default(),
+        ),
+        SignedReceipts::Broken(error) => (
+            format!("VERIFICATION FAILED: {error}"),
+            AnsiColor::Red.on_default().bold(),
+        ),
+        SignedReceipts::Unsigned(error) => (
+            format!("NOT SIGNED: {error}"),
+            AnsiColor::Red.on_default().bold(),
+        ),
+    };
+    Some(render_field("receipts", StyledLine::styled(&text, style)))
 }
 
 /// Lists commands for the next steps.
@@ -250,6 +286,7 @@ fn next_steps(ending: &RunEnding) -> Vec<StyledLine> {
         RunEnd::Suspended => commands.push((resume, "resume after the decision".to_owned())),
         RunEnd::MaxIterations
         | RunEnd::LoopGuard
+        | RunEnd::Deadline
         | RunEnd::BudgetExceeded
         | RunEnd::Cancelled
         | RunEnd::Failed => {

@@ -4,23 +4,28 @@ use std::{io, sync::Arc, time::Duration};
 
 use crossterm::{
     event::{Event as Input, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
-    terminal::{disable_raw_mode, enable_raw_mode, size},
+    terminal::{disable_raw_mode, enable_raw_mode},
 };
 use futures::StreamExt;
 use tokio::{sync::watch::Receiver, time::MissedTickBehavior};
 use toolgate::{
     Gate, Session,
     layers::{Toast, ToastManager},
-    session::RunHandle,
 };
 
-use super::{FollowEnd, RunTask, StopSignals, answer::AnswerHandler, display::LiveDisplay};
+use super::{FollowEnd, RunTask, answer::AnswerHandler, complete_item, display::LiveDisplay};
 use crate::{
     CliError, CommandContext,
+    env::{
+        signals::{self, StopSignal, StopSignals, SuspendSignals},
+        style::DIM,
+    },
     show::{
         feed::FeedItem,
+        render::terminal_size,
         screen::{CallState, CallView, SessionScreen},
-        stored_requests::load_shown,
+        stored_requests::load_requests,
+        whole_texts::WholeTexts,
     },
 };
 
@@ -30,11 +35,12 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(80);
 /// A run on a terminal.
 pub(crate) struct TerminalFollower<'a> {
     session: Session,
+    whole: WholeTexts<'a>,
     display: LiveDisplay,
     desk: AnswerHandler<'a>,
     keyboard: Keyboard,
-    toasts: Option<ToastManager>,
-    stopping: bool,
+    toasts: ToastManager,
+    suspends: SuspendSignals,
 }
 
 /// The key presses. Dropping it restores the terminal.
@@ -59,6 +65,11 @@ impl Keyboard {
         Ok(())
     }
 
+    /// Stops to read a keyboard that is gone.
+    fn close(&mut self) {
+        self.0 = None;
+    }
+
     async fn next(&mut self) -> Option<io::Result<Input>> {
         match &mut self.0 {
             Some(keys) => keys.next().await,
@@ -76,7 +87,8 @@ impl Drop for Keyboard {
 
 /// The cause of a wake-up.
 enum WakeCause {
-    Stop,
+    Stop(StopSignal),
+    Suspend,
     Pressed(Option<io::Result<Input>>),
     Tick,
     Fed(Option<FeedItem>),
@@ -94,15 +106,21 @@ impl<'a> TerminalFollower<'a> {
     ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
         let me = cx.current_approver(None);
-        let display = LiveDisplay::new(screen, me, size()?, cx.out.is_colored());
+        let display = LiveDisplay::new(
+            screen,
+            me,
+            terminal_size().unwrap_or((80, 24)),
+            cx.out.is_colored(),
+        );
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {
             session: session.clone(),
+            whole: WholeTexts::new(gate.store(), gate),
             display,
             desk,
             keyboard,
-            toasts: gate.resources().get(),
-            stopping: false,
+            toasts: gate.resources().get_or_default(),
+            suspends: SuspendSignals::listen(),
         })
     }
 
@@ -111,11 +129,12 @@ impl<'a> TerminalFollower<'a> {
         mut self,
         job: &mut RunTask,
         stops: &mut StopSignals,
-    ) -> Result<(FollowEnd, SessionScreen), CliError> {
+    ) -> (Result<FollowEnd, CliError>, SessionScreen) {
         let ended = self.follow_until_end(job, stops).await;
         // Also after an error: its message is printed below the display, whose cursor is hidden.
-        self.display.release()?;
-        Ok((ended?, self.display.screen))
+        let released = self.display.release().map_err(CliError::from);
+        let ended = ended.and_then(|ended| released.map(|()| ended));
+        (ended, self.display.screen)
     }
 
     async fn follow_until_end(
@@ -124,7 +143,7 @@ impl<'a> TerminalFollower<'a> {
         stops: &mut StopSignals,
     ) -> Result<FollowEnd, CliError> {
         self.load_requests().await;
-        let mut toasted = self.toasts.as_ref().map(ToastManager::subscribe);
+        let mut toasted = self.toasts.subscribe();
         let mut ticks = tokio::time::interval(FRAME_INTERVAL);
         // Otherwise the ticks that are missed while an editor is open would all come at once.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -132,7 +151,8 @@ impl<'a> TerminalFollower<'a> {
             let woken = tokio::select! {
                 biased;
                 // Signals and keys first: a busy run must not delay Ctrl-C.
-                () = stops.next() => WakeCause::Stop,
+                stop = stops.next() => WakeCause::Stop(stop),
+                () = self.suspends.next() => WakeCause::Suspend,
                 input = self.keyboard.next() => WakeCause::Pressed(input),
                 _ = ticks.tick() => WakeCause::Tick,
                 fed = job.feed.next() => WakeCause::Fed(fed?),
@@ -140,12 +160,13 @@ impl<'a> TerminalFollower<'a> {
                 report = job.run.report() => {
                     // The run may end before its last events were read from the bus.
                     for event in job.feed.drain_events().await? {
+                        let event = self.whole.complete(event).await?;
                         self.display.apply_item(&FeedItem::Event(event));
                     }
                     WakeCause::Done(FollowEnd::Report(Box::new(report?)))
                 }
             };
-            if let Some(ended) = self.handle_wake(woken, &job.run).await? {
+            if let Some(ended) = self.handle_wake(woken, job).await? {
                 return Ok(ended);
             }
         }
@@ -154,40 +175,40 @@ impl<'a> TerminalFollower<'a> {
     async fn handle_wake(
         &mut self,
         woken: WakeCause,
-        run: &RunHandle,
+        job: &mut RunTask,
     ) -> Result<Option<FollowEnd>, CliError> {
         match woken {
-            WakeCause::Stop => return Ok(self.stop(run)),
+            WakeCause::Stop(stop) => return Ok(self.stop(job, stop)),
+            WakeCause::Suspend => self.suspend_program()?,
             // Some terminals also report releases; a key must not count twice.
             WakeCause::Pressed(Some(Ok(Input::Key(key)))) if key.kind != KeyEventKind::Release => {
-                return self.handle_key(key, run).await;
+                return self.handle_key(key, job).await;
             }
             WakeCause::Pressed(Some(Ok(Input::Resize(width, height)))) => {
                 self.display.resize((width, height))?
             }
             WakeCause::Pressed(Some(Ok(_))) => {}
-            // A terminal that is gone stops the run as Ctrl-C does.
+            // The signal that the terminal was closed may come later.
             WakeCause::Pressed(Some(Err(_)) | None) => {
-                self.keyboard.release()?;
-                return Ok(self.stop(run));
+                self.keyboard.close();
+                return Ok(self.stop(job, StopSignal::HangUp));
             }
             WakeCause::Tick => {
                 self.display.tick();
                 self.expire_toasts();
                 self.display.draw()?;
-                return Ok(self.is_postponed().then_some(FollowEnd::Postponed));
+                return Ok(self.is_postponed(job).then_some(FollowEnd::Postponed));
             }
             WakeCause::Fed(Some(fed)) => {
+                let fed = complete_item(Some(self.whole), fed).await?;
+                if let FeedItem::Event(event) = &fed {
+                    self.toasts.apply_event(event);
+                }
                 self.display.apply_item(&fed);
                 self.load_requests().await;
             }
             WakeCause::Fed(None) => return Err(CliError::new("the run ended without a report")),
-            WakeCause::Toasts => self.display.set_toasts(
-                self.toasts
-                    .as_ref()
-                    .map(ToastManager::current)
-                    .unwrap_or_default(),
-            ),
+            WakeCause::Toasts => self.display.set_toasts(self.toasts.current()),
             WakeCause::Done(ended) => return Ok(Some(ended)),
         }
         Ok(None)
@@ -196,22 +217,35 @@ impl<'a> TerminalFollower<'a> {
     /// Loads the approval requests that came up, and shows the current one.
     async fn load_requests(&mut self) {
         let desk = self.session.dispatcher().approval_service();
-        for (call, generation, shown) in load_shown(&self.display.screen, &desk).await {
-            self.display.screen.set_shown(call, generation, shown);
-        }
+        load_requests(&mut self.display.screen, &desk).await;
         self.display.update_prompt();
     }
 
     async fn handle_key(
         &mut self,
         key: KeyEvent,
-        run: &RunHandle,
+        job: &mut RunTask,
     ) -> Result<Option<FollowEnd>, CliError> {
-        // In raw mode Ctrl-C is a key like any other and raises no signal.
-        if key.modifiers.contains(KeyModifiers::CONTROL)
-            && matches!(key.code, KeyCode::Char('c' | 'C'))
-        {
-            return Ok(self.stop(run));
+        // In raw mode Ctrl-C and Ctrl-Z are keys like any other and raise no signal.
+        match key.code {
+            KeyCode::Char('c' | 'C') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                return Ok(self.handle_interrupt(job));
+            }
+            KeyCode::Char('z' | 'Z') if key.modifiers.contains(KeyModifiers::CONTROL) => {
+                signals::raise_suspend();
+                return Ok(None);
+            }
+            code if self.display.is_asking_to_leave() => {
+                return Ok(self.handle_leave_key(code, job));
+            }
+            _ => {}
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            match key.code {
+                KeyCode::Char('k' | 'K') => self.cancel_call(job),
+                KeyCode::Char('o' | 'O') => self.run_toast_action(),
+                _ => {}
+            }
         }
         let act = self.display.prompt.handle_key(key);
         self.desk
@@ -222,19 +256,57 @@ impl<'a> TerminalFollower<'a> {
         Ok(None)
     }
 
-    /// Interrupts the turn the first time; the second time, quits without waiting until it is
-    /// saved.
-    fn stop(&mut self, run: &RunHandle) -> Option<FollowEnd> {
-        if std::mem::replace(&mut self.stopping, true) {
+    /// Handles Ctrl-C: at an approval request it asks whether the request stays pending, and
+    /// otherwise it stops the run.
+    fn handle_interrupt(&mut self, job: &mut RunTask) -> Option<FollowEnd> {
+        let asks = job.stopped.is_none() && self.display.screen.pending_calls().next().is_some();
+        if asks && !self.display.is_asking_to_leave() {
+            self.display.ask_to_leave(true);
+            return None;
+        }
+        self.stop(job, StopSignal::Interrupt)
+    }
+
+    /// Handles the answer to the question whether the requests stay pending.
+    fn handle_leave_key(&mut self, code: KeyCode, job: &mut RunTask) -> Option<FollowEnd> {
+        match code {
+            KeyCode::Enter | KeyCode::Char('l' | 'L') => self.stop(job, StopSignal::Interrupt),
+            KeyCode::Char('c' | 'C') => {
+                self.display.ask_to_leave(false);
+                self.display.show_stopping();
+                job.cancel(StopSignal::Interrupt);
+                None
+            }
+            KeyCode::Esc => {
+                self.display.ask_to_leave(false);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    /// Stops the run the first time, and leaves requests pending; the second time, quits without
+    /// waiting until it is saved.
+    fn stop(&mut self, job: &mut RunTask, stop: StopSignal) -> Option<FollowEnd> {
+        self.display.ask_to_leave(false);
+        if job.suspend(stop) {
             return Some(FollowEnd::Quit);
         }
-        run.interrupt();
         self.display.show_stopping();
         None
     }
 
+    /// Restores the terminal, suspends the program, and draws everything again when it continues.
+    fn suspend_program(&mut self) -> Result<(), CliError> {
+        self.display.pause()?;
+        self.keyboard.release()?;
+        signals::suspend_process();
+        self.keyboard.reacquire()?;
+        Ok(self.display.draw()?)
+    }
+
     /// Checks whether only postponed approvals are left.
-    fn is_postponed(&self) -> bool {
+    fn is_postponed(&self, job: &RunTask) -> bool {
         let screen = &self.display.screen;
         let prompt = &self.display.prompt;
         // The call of an agent is open while the agent waits for approval.
@@ -249,7 +321,7 @@ impl<'a> TerminalFollower<'a> {
                 .filter(|_| call.state == CallState::Pending);
             asked.is_some_and(|question| prompt.is_skipped(question)) || is_agent(call)
         };
-        !self.stopping
+        job.stopped.is_none()
             && screen.pending_calls().next().is_some()
             && screen.open_calls().all(put_off)
             // An agent with a model request in flight may still request calls.
@@ -257,19 +329,36 @@ impl<'a> TerminalFollower<'a> {
     }
 
     fn expire_toasts(&mut self) {
-        if let Some(toasts) = &self.toasts {
-            toasts.expire(self.display.now());
+        self.toasts.expire(self.display.now());
+    }
+
+    /// Does what the newest toast with an action offers.
+    fn run_toast_action(&mut self) {
+        let toasts = self.toasts.current();
+        let offered = toasts.iter().rev();
+        let offered = offered.filter_map(|toast| Some((toast.id, toast.action.as_ref()?)));
+        let Some((id, action)) = offered.into_iter().next() else {
+            return self.display.note("no message offers anything", DIM);
+        };
+        self.display.run_toast_action(action);
+        self.toasts.dismiss(id);
+    }
+
+    /// Cancels the oldest call that runs.
+    fn cancel_call(&mut self, job: &RunTask) {
+        let mut open = self.display.screen.open_calls();
+        let running = open.find(|call| call.state == CallState::Running);
+        let running = running.map(|call| call.invocation.id);
+        drop(open);
+        if !running.is_some_and(|call| job.run.cancel_call(call)) {
+            self.display.note("no call of this session is running", DIM);
         }
     }
 }
 
 /// Waits until the toasts have changed.
-async fn toasts_changed(toasts: &mut Option<Receiver<Arc<[Toast]>>>) {
-    let told = match toasts {
-        Some(toasts) => toasts.changed().await.is_ok(),
-        None => false,
-    };
-    if !told {
+async fn toasts_changed(toasts: &mut Receiver<Arc<[Toast]>>) {
+    if toasts.changed().await.is_err() {
         // There are no toasts to show any more.
         std::future::pending().await
     }

@@ -9,6 +9,9 @@ use crate::env::style::{DIM, NOTE, WARN};
 /// What stands before the rest of a line that is longer than the screen.
 const CONTINUED: &str = "  ┆ ";
 
+/// The most rows of an approval request that are printed at once.
+pub const PAGE_ROWS: usize = 1_000;
+
 /// Draws an approval request in rows of at most `width` columns. Nothing is left out.
 pub fn render_shown(shown: &ShownRequest, width: usize) -> Vec<StyledLine> {
     let mut rows = vec![render_title(shown.tool.as_str(), width)];

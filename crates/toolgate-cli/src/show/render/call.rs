@@ -1,18 +1,25 @@
 //! One call in one line: tool, arguments, state and duration.
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{Status, stack::Progress, value::Timestamp};
+use toolgate::{Status, layers::strip_dot_slash, stack::Progress, value::Timestamp};
+use unicode_width::UnicodeWidthStr;
 
 use super::StyledLine;
 use crate::{
     env::style::{BAD, DIM, GOOD, NOTE, WARN},
-    show::screen::{CallState, CallView},
+    show::{
+        render::arguments::format_short,
+        screen::{CallState, CallView},
+    },
 };
 
 const UNCERTAIN: Style = AnsiColor::Magenta.on_default();
 
 /// The frames of the spinner.
 pub const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+/// The mark between the arguments and what the call is for.
+const SEPARATOR: &str = "  – ";
 
 /// The fewest columns for arguments, however long the rest of the line is.
 const MIN_ARGUMENT_WIDTH: usize = 16;
@@ -31,15 +38,35 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
         end.push("  ", Style::new());
         end.push(&text, style);
     }
-    if let Some(given) = call.arguments_line() {
-        // The state matters more than the end of a long command.
-        let room = width
-            .saturating_sub(line.width() + end.width() + 1)
+    // The state matters more than the end of a long command.
+    let room = width.saturating_sub(line.width() + end.width() + 1);
+    line.extend(arguments_and_purpose(call, room));
+    line.extend(end);
+    line
+}
+
+/// Formats the arguments, and after them what the call is for, in about `room` columns.
+fn arguments_and_purpose(call: &CallView, room: usize) -> StyledLine {
+    let mut line = StyledLine::new();
+    let given = call.arguments_line().filter(|given| !given.is_empty());
+    let purpose = call.purpose().map(crate::env::style::escape_controls);
+    if let Some(given) = given {
+        // What runs has the first half of the line, and more if the purpose is short.
+        let other = purpose
+            .as_ref()
+            .map_or(0, |text| text.width() + SEPARATOR.width());
+        let room = room
+            .saturating_sub(other)
+            .max(room / 2)
             .max(MIN_ARGUMENT_WIDTH);
         line.push(" ", Style::new());
         line.extend(StyledLine::plain(&given).clip(room));
     }
-    line.extend(end);
+    let rest = room.saturating_sub(line.width() + SEPARATOR.width());
+    if let Some(purpose) = purpose.filter(|_| rest >= MIN_ARGUMENT_WIDTH) {
+        line.push(SEPARATOR, DIM);
+        line.extend(StyledLine::styled(&purpose, NOTE).clip(rest));
+    }
     line
 }
 
@@ -87,7 +114,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
     match call.state {
         CallState::Requested => {}
         CallState::Pending => found.push((call.state.text().to_owned(), WARN)),
-        CallState::Approved => found.extend(by.map(|by| (format_approval(&by, call.edited), GOOD))),
+        CallState::Approved => found.extend(by.map(|by| (format_approval(&by, call), GOOD))),
         CallState::Running | CallState::External => {
             found.extend(
                 call.started_at
@@ -115,10 +142,11 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                     status_style(status),
                 ));
             }
+            found.extend(format_files(call).map(|files| (files, NOTE)));
             found.extend(failed_exit_code(call).map(|code| (format!("exit {code}"), WARN)));
             found.extend(is_result_redacted(call).then(|| ("secrets redacted".to_owned(), NOTE)));
             if status != Status::Denied {
-                found.extend(by.map(|by| (format_approval(&by, call.edited), DIM)));
+                found.extend(by.map(|by| (format_approval(&by, call), DIM)));
             }
             found.extend(call.cached.then(|| ("cached".to_owned(), DIM)));
             found.extend((call.attempts > 1).then(|| (format!("{} attempts", call.attempts), DIM)));
@@ -126,6 +154,75 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
         }
     }
     found
+}
+
+/// Renders everything about a call that events show: the line, the whole reason, arguments, result
+/// and changed files.
+pub fn render_details(call: &CallView, width: usize) -> Vec<StyledLine> {
+    let mut rows = vec![call_line(
+        call,
+        width,
+        call.settled_at.unwrap_or(call.requested_at),
+        0,
+    )];
+    let indent = StyledLine::plain("    ");
+    let mut add = |name: &str, text: &str| {
+        for (number, line) in text.lines().enumerate() {
+            let name = if number == 0 { name } else { "" };
+            let mut row = StyledLine::styled(&format!("  {name:<10}"), DIM);
+            row.push(&crate::env::style::escape_controls(line), Style::new());
+            rows.extend(row.wrap(width, &indent));
+        }
+    };
+    let json = |value: &toolgate::value::Json| {
+        serde_json::to_string_pretty(value.as_value()).unwrap_or_default()
+    };
+    if let Some(purpose) = call.purpose() {
+        add("for", purpose);
+    }
+    if let Some(reason) = &call.reason {
+        add("reason", reason);
+    }
+    if let Some(arguments) = &call.arguments {
+        add("arguments", &json(arguments));
+    }
+    if let Some(result) = &call.result {
+        add("result", &json(result));
+    }
+    for file in &call.files {
+        add(file.change.text(), &file.path);
+    }
+    rows
+}
+
+/// Formats the files that a call changed. A single one that the arguments name is not repeated.
+fn format_files(call: &CallView) -> Option<String> {
+    let first = call.files.first()?;
+    let change = first.change.text();
+    if names_its_file(call) {
+        return Some(change.to_owned());
+    }
+    let path = crate::env::style::escape_controls(&first.path);
+    let more = call.files.len() as u64 - 1 + call.more_files;
+    Some(match more {
+        0 => format!("{change} {path}"),
+        more => format!("{change} {path} and {more} more"),
+    })
+}
+
+/// Formats the files that a call changed, unless the arguments name the only one.
+pub(crate) fn format_other_files(call: &CallView) -> Option<String> {
+    format_files(call).filter(|_| !names_its_file(call))
+}
+
+/// Checks whether the arguments name the only file that the call changed.
+fn names_its_file(call: &CallView) -> bool {
+    let ([file], 0) = (call.files.as_slice(), call.more_files) else {
+        return false;
+    };
+    let arguments = call.arguments.as_ref();
+    let named = arguments.and_then(|arguments| arguments.get("path")?.as_str());
+    named.is_some_and(|named| strip_dot_slash(named) == file.path)
 }
 
 /// Returns the exit code of a command that failed: the call succeeded, the command did not.
@@ -143,11 +240,17 @@ fn is_result_redacted(call: &CallView) -> bool {
         .is_some_and(|notes| notes.layers.iter().any(|layer| layer.redacted))
 }
 
-fn format_approval(by: &str, edited: bool) -> String {
-    format!(
-        "approved by {by}{}",
-        if edited { ", with changes" } else { "" }
-    )
+/// Returns who approved the call and, if other arguments run, which ones were refused.
+fn format_approval(by: &str, call: &CallView) -> String {
+    if !call.edited {
+        return format!("approved by {by}");
+    }
+    let refused = call.requested_arguments.as_ref();
+    let refused = refused.map(|given| format_short(given.as_value()));
+    match refused {
+        Some(refused) => format!("approved by {by}, with changes; refused: {refused}"),
+        None => format!("approved by {by}, with changes"),
+    }
 }
 
 /// Formats progress: a bar, numbers and the last message.
@@ -170,7 +273,8 @@ fn format_progress(progress: &Progress) -> Option<String> {
         .as_deref()
         .and_then(|text| text.trim_end().lines().last())
         .map(str::to_owned);
-    let words: Vec<String> = bar.into_iter().chain(message).collect();
+    let label = progress.label.clone();
+    let words: Vec<String> = label.into_iter().chain(bar).chain(message).collect();
     (!words.is_empty()).then(|| words.join(" "))
 }
 
@@ -187,39 +291,52 @@ pub fn format_duration(ms: u64) -> String {
 mod tests {
     use super::*;
     use crate::show::screen::SessionScreen;
+    use serde_json::json;
     use std::sync::Arc;
     use toolgate::{
         Event,
         event::{Invocation, ToolEvent},
         stack::{Outcome, TurnInfo},
         tool::ToolError,
-        value::{CallId, Digest, SessionId, TurnId},
+        value::{CallId, Digest, Json, SessionId, TurnId},
     };
     use uuid::Uuid;
 
-    /// Returns the line of a call that ended with this event.
-    fn line_after(end: ToolEvent) -> String {
+    fn invocation() -> Arc<Invocation> {
         let turn = TurnId::new(Uuid::from_u128(2));
-        let invocation = Arc::new(Invocation {
+        Arc::new(Invocation {
             id: CallId::new(Uuid::from_u128(3)),
             call_id: "c1".into(),
             tool: "pay".into(),
             emit_order: 0,
             turn: Arc::new(TurnInfo::new(SessionId::new(Uuid::from_u128(1)), turn)),
-        });
+        })
+    }
+
+    /// Returns the line of a call after these events.
+    fn fold_line(
+        invocation: &Arc<Invocation>,
+        events: impl IntoIterator<Item = ToolEvent>,
+        width: usize,
+    ) -> String {
+        let mut screen = SessionScreen::new();
+        for (sequence, event) in (1..).zip(events) {
+            let now = Timestamp::EPOCH;
+            let event = Event::for_invocation(sequence, now, invocation.clone(), event);
+            screen.apply(&event.expect("valid"));
+        }
+        call_line(&screen.calls()[0], width, Timestamp::EPOCH, 0).text()
+    }
+
+    /// Returns the line of a call that ended with this event.
+    fn line_after(end: ToolEvent) -> String {
         let requested = ToolEvent::ToolRequested {
             arguments: None,
             arguments_digest: Digest::of_bytes(b""),
             arguments_bytes: 0,
             executor: None,
         };
-        let mut screen = SessionScreen::new();
-        for (sequence, event) in (1..).zip([requested, end]) {
-            let now = Timestamp::EPOCH;
-            let event = Event::for_invocation(sequence, now, invocation.clone(), event);
-            screen.apply(&event.expect("valid"));
-        }
-        call_line(&screen.calls()[0], 100, Timestamp::EPOCH, 0).text()
+        fold_line(&invocation(), [requested, end], 100)
     }
 
     fn end_of(outcome: Outcome) -> ToolEvent {
@@ -240,6 +357,57 @@ mod tests {
             error: Some(error.to_owned()),
         };
         assert_eq!(line_after(older), format!("⊘ pay  denied by ann: {error}"));
+    }
+
+    /// Returns the line of a call with these arguments whose notes say `notes`.
+    fn line_with_notes(
+        arguments: serde_json::Value,
+        notes: serde_json::Value,
+        width: usize,
+    ) -> String {
+        let invocation = invocation();
+        let requested = ToolEvent::ToolRequested {
+            arguments: Some(Json::new(arguments).expect("shallow")),
+            arguments_digest: Digest::of_bytes(b""),
+            arguments_bytes: 0,
+            executor: None,
+        };
+        let audit = serde_json::from_value(notes).expect("notes");
+        let events = [
+            requested,
+            ToolEvent::ToolCallAudit { audit },
+            end_of(Outcome::ok("x")),
+        ];
+        fold_line(&invocation, events, width)
+    }
+
+    #[test]
+    fn the_line_says_what_the_call_is_for_beside_the_arguments() {
+        let reason = "find the rate limiter";
+        let arguments = json!({ "pattern": "limit", "reason": reason });
+        let line = line_with_notes(arguments.clone(), json!({ "summary": reason }), 100);
+        assert_eq!(line, "✓ pay limit  – find the rate limiter  0 ms");
+        let narrow = line_with_notes(arguments, json!({ "summary": reason }), 40);
+        assert_eq!(narrow, "✓ pay limit  – find the rate lim…  0 ms");
+        let long = json!({ "command": "cargo test --workspace --all-features" });
+        let line = line_with_notes(long.clone(), json!({ "summary": reason }), 60);
+        assert!(line.starts_with("✓ pay cargo test --workspace"), "{line}");
+        assert!(line.ends_with("…  – find the rate limi…  0 ms"), "{line}");
+        // A few letters of a sentence say nothing.
+        let line = line_with_notes(long, json!({ "summary": reason }), 50);
+        assert_eq!(line, "✓ pay cargo test --works…  0 ms");
+    }
+
+    #[test]
+    fn a_summary_that_only_repeats_the_line_is_left_out() {
+        let notes = json!({
+            "summary": "pay: done in 0 ms",
+            "metadata": { "plain_summary": true },
+        });
+        assert_eq!(
+            line_with_notes(json!({ "name": "ann" }), notes, 100),
+            "✓ pay ann  0 ms"
+        );
     }
 
     #[test]

@@ -10,10 +10,10 @@ mod live;
 pub(crate) mod markdown;
 mod table;
 
-pub use approval::render_shown;
+pub use approval::{PAGE_ROWS, render_shown};
 pub use blocks::ReplyBlocks;
-pub(crate) use call::state_sign;
-pub use call::{SPINNER, call_line, format_duration, status_sign, status_style};
+pub use call::{SPINNER, call_line, format_duration, render_details, status_sign, status_style};
+pub(crate) use call::{format_other_files, state_sign};
 pub use diff::render_diff;
 pub use line::{StyledLine, StyledSpan};
 pub use live::LiveArea;
@@ -25,7 +25,15 @@ const MAX_WIDTH: usize = 100;
 
 /// Returns the width for text: that of the terminal, up to a readable length.
 pub fn text_width() -> usize {
-    crossterm::terminal::size()
+    terminal_size()
         .map_or(MAX_WIDTH, |(width, _)| usize::from(width))
         .clamp(20, MAX_WIDTH)
+}
+
+/// Returns the columns and rows of the terminal, if there is one.
+///
+/// Unlike `crossterm::terminal::size`, it starts no `tput` where there is none.
+pub(crate) fn terminal_size() -> Option<(u16, u16)> {
+    let size = crossterm::terminal::window_size().ok()?;
+    Some((size.columns, size.rows)).filter(|(columns, rows)| *columns > 0 && *rows > 0)
 }

@@ -22,8 +22,8 @@ impl TextTable {
     /// Creates a table for the standard output; lines are wrapped only on a terminal.
     pub(crate) fn for_output() -> Self {
         let terminal = std::io::stdout().is_terminal();
-        let width = terminal
-            .then(|| crossterm::terminal::size().map_or(80, |(width, _)| usize::from(width)));
+        let width =
+            terminal.then(|| super::terminal_size().map_or(80, |(width, _)| usize::from(width)));
         Self {
             width,
             ..Self::default()

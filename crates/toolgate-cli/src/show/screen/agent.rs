@@ -5,7 +5,7 @@ use std::sync::Arc;
 use toolgate::{
     RunEnd,
     event::{SessionEvent, TurnEvent},
-    model::Delta,
+    model::{Delta, ModelErrorKind},
     stack::TurnInfo,
     value::{CallId, SessionId},
 };
@@ -31,6 +31,8 @@ pub struct AgentView {
     pub iteration: u32,
     /// The reason why its run ended, if it has.
     pub end: Option<RunEnd>,
+    /// The number of the last event that was applied.
+    pub(super) last_sequence: u64,
 }
 
 /// A message, a call or a note in the conversation.
@@ -63,6 +65,7 @@ impl AgentView {
             asking: false,
             iteration: turn.iteration,
             end: None,
+            last_sequence: 0,
         }
     }
 
@@ -107,7 +110,9 @@ impl AgentView {
                 self.coming.clear();
                 self.thinking.clear();
             }
-            SessionEvent::InferenceFinished { text, .. } => {
+            SessionEvent::InferenceFinished {
+                text, text_bytes, ..
+            } => {
                 self.asking = false;
                 self.coming.clear();
                 self.thinking.clear();
@@ -117,16 +122,21 @@ impl AgentView {
                         .filter(|text| !text.trim().is_empty())
                         .map(ConversationItem::Model),
                 );
+                self.items.extend(text_bytes.map(|bytes| {
+                    ConversationItem::Note(format!("truncated; the whole text has {bytes} bytes"))
+                }));
             }
             SessionEvent::InferenceFailed {
-                error, retry_in_ms, ..
+                code,
+                error,
+                retry_in_ms,
             } => {
                 self.asking = false;
-                let again = retry_in_ms.map(|ms| format!("; retrying in {} s", ms.div_ceil(1000)));
-                self.items.push(ConversationItem::Note(format!(
-                    "the model did not reply: {error}{}",
-                    again.unwrap_or_default()
-                )));
+                let broke_off = !self.coming.is_empty();
+                self.items.push(ConversationItem::Note(match retry_in_ms {
+                    Some(delay) => retry_note(*code, *delay, broke_off),
+                    None => format!("the model did not reply: {error}"),
+                }));
             }
             SessionEvent::ModelRouted(routed) => {
                 self.model = Some(routed.selected.to_string().into())
@@ -176,7 +186,29 @@ impl AgentView {
         match delta {
             Delta::Text(text) => self.coming.push_str(text),
             Delta::Reasoning(text) => self.thinking.push_str(text),
-            Delta::Routed(_) | Delta::Call { .. } | Delta::Arguments { .. } | Delta::Done(_) => {}
+            // The events of a retry void the fragments.
+            Delta::Retry(_)
+            | Delta::Routed(_)
+            | Delta::Call { .. }
+            | Delta::Arguments { .. }
+            | Delta::Done(_) => {}
         }
+    }
+}
+
+/// Returns the line about a request that is sent again.
+fn retry_note(code: ModelErrorKind, delay_ms: u64, broke_off: bool) -> String {
+    let what = match code {
+        ModelErrorKind::RateLimited => "rate limited".to_owned(),
+        other => other.to_string(),
+    };
+    let void = if broke_off {
+        " (the text above is void)"
+    } else {
+        ""
+    };
+    match delay_ms {
+        0 => format!("{what}, asking another model{void}"),
+        delay => format!("{what}, retrying in {} s{void}", delay.div_ceil(1000)),
     }
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use toolgate::{
     Status,
     approval::{ApprovalRequest, ShownRequest},
-    event::{Invocation, ToolEvent},
-    stack::{NoteFields, Notes, Progress},
+    event::{Invocation, Phase, ToolEvent},
+    layers::FileChange,
+    stack::{NoteFields, Notes, Progress, note_keys},
     value::{Json, Principal, Timestamp},
 };
 
@@ -19,8 +21,10 @@ pub struct CallView {
     pub invocation: Arc<Invocation>,
     /// The current state.
     pub state: CallState,
-    /// The arguments, as far as they may be shown.
+    /// The arguments, as far as they may be shown: those that run, once it has started.
     pub arguments: Option<Json>,
+    /// The arguments that the model requested, if others run.
+    pub requested_arguments: Option<Json>,
     /// The newest approval request for it, redacted.
     pub question: Option<Arc<ApprovalRequest>>,
     /// What an approver sees of that request, or why it cannot be shown; `None` until it is loaded.
@@ -53,6 +57,10 @@ pub struct CallView {
     pub notes: Notes,
     /// The last line that the tool logged.
     pub log: Option<String>,
+    /// The files that it changed, as far as the event lists them.
+    pub files: Vec<FileChange>,
+    /// The number of further changed files.
+    pub more_files: u64,
 }
 
 /// The state of a call.
@@ -73,6 +81,18 @@ pub enum CallState {
 }
 
 impl CallState {
+    /// Returns the phase of the invocation that it shows.
+    pub fn phase(self) -> Phase {
+        match self {
+            Self::Requested => Phase::Requested,
+            Self::Pending => Phase::AwaitingApproval,
+            Self::Approved => Phase::Approved,
+            Self::Running => Phase::Running,
+            Self::External => Phase::AwaitingResult,
+            Self::Settled(status) => Phase::Settled(status),
+        }
+    }
+
     /// Checks whether the state is final.
     pub fn is_settled(self) -> bool {
         matches!(self, Self::Settled(_))
@@ -92,11 +112,12 @@ impl CallState {
 }
 
 impl CallView {
-    pub(super) fn new(invocation: Arc<Invocation>, at: Timestamp) -> Self {
+    pub(super) fn new(invocation: Arc<Invocation>, at: Timestamp, arguments: Option<Json>) -> Self {
         Self {
             invocation,
             state: CallState::Requested,
-            arguments: None,
+            arguments,
+            requested_arguments: None,
             question: None,
             shown: None,
             decided_by: None,
@@ -113,20 +134,40 @@ impl CallView {
             duration_ms: None,
             notes: Notes::default(),
             log: None,
+            files: Vec::new(),
+            more_files: 0,
         }
     }
 
-    /// Returns the arguments in one short line: while approval is pending, as the approver sees them.
+    /// Returns the arguments in one short line. While approval is pending they are those of the stored
+    /// request, as the approver sees them: the copies in events are redacted.
     pub fn arguments_line(&self) -> Option<String> {
-        match &self.shown {
-            Some(Ok(shown)) if self.state == CallState::Pending => {
-                Some(arguments::format_shown(shown))
+        match (&self.shown, self.state) {
+            (Some(Ok(shown)), CallState::Pending) => Some(arguments::format_shown(shown)),
+            (Some(Err(problem)), CallState::Pending) => Some(format!("not shown: {problem}")),
+            (None, CallState::Pending) => None,
+            _ => {
+                let given = self.arguments.as_ref()?.as_value();
+                Some(match self.purpose() {
+                    // The stated reason is a parameter of the call and shown beside the arguments.
+                    Some(purpose) => arguments::format_short(&without_text(given, purpose)),
+                    None => arguments::format_short(given),
+                })
             }
-            _ => self
-                .arguments
-                .as_ref()
-                .map(|given| arguments::format_short(given.as_value())),
         }
+    }
+
+    /// Returns the line that says what the call is for: the summary that a layer or tool wrote, or
+    /// else the reason that the model stated.
+    pub fn purpose(&self) -> Option<&str> {
+        let notes = self.note_fields();
+        // A summary that only repeats tool, status and duration says nothing about the purpose.
+        let written =
+            notes.filter(|notes| !matches!(notes.get(note_keys::PLAIN_SUMMARY), Ok(Some(true))));
+        let summary = written.and_then(|notes| notes.summary.as_deref());
+        let stated = || self.question.as_ref()?.stated_reason.as_deref();
+        let purpose = summary.or_else(stated)?.trim();
+        (!purpose.is_empty()).then_some(purpose)
     }
 
     /// Returns the notes on it, if there are any.
@@ -134,9 +175,14 @@ impl CallView {
         self.notes.fields()
     }
 
+    /// Applies an event, unless it cannot happen in this state: nothing follows the end of a call.
     pub(super) fn apply(&mut self, event: &ToolEvent, at: Timestamp) {
+        if self.state.phase().apply(event).is_err() {
+            return;
+        }
         match event {
-            ToolEvent::ToolRequested { arguments, .. } => self.arguments.clone_from(arguments),
+            // It is where a call begins.
+            ToolEvent::ToolRequested { .. } => {}
             ToolEvent::ToolApprovalRequested(request) => {
                 self.state = CallState::Pending;
                 self.question = Some(Arc::new((**request).clone()));
@@ -156,8 +202,16 @@ impl CallView {
                 self.reason.clone_from(reason);
             }
             ToolEvent::ToolExecutionStarted {
-                attempt, external, ..
+                attempt,
+                external,
+                arguments,
+                ..
             } => {
+                if let Some(running) = arguments {
+                    let before = self.arguments.replace(running.clone());
+                    // A further attempt has no other request.
+                    self.requested_arguments = self.requested_arguments.take().or(before);
+                }
                 self.state = if *external {
                     CallState::External
                 } else {
@@ -166,7 +220,13 @@ impl CallView {
                 self.attempts = *attempt;
                 self.started_at = Some(at);
             }
-            ToolEvent::ToolExecutionProgress { progress } => self.progress = Some(progress.clone()),
+            ToolEvent::ToolExecutionProgress { progress } => self.apply_progress(progress),
+            ToolEvent::ToolFilesChanged { changes, omitted } => {
+                self.files.extend(changes.iter().cloned());
+                self.more_files += omitted;
+            }
+            // Toasts are shown by the list of toasts.
+            ToolEvent::ToolToast(_) => {}
             ToolEvent::ToolCallAudit { audit } => self.notes.merge_inner(audit),
             ToolEvent::ToolLog { message, .. } => self.log = Some(message.clone()),
             ToolEvent::ToolDenied { .. }
@@ -175,6 +235,14 @@ impl CallView {
             | ToolEvent::ToolExecutionInterrupted { .. }
             | ToolEvent::ToolSkipped { .. } => self.apply_settled(event, at),
         }
+    }
+
+    /// Applies a report of progress, which keeps the label of an earlier one.
+    fn apply_progress(&mut self, progress: &Progress) {
+        let earlier = self.progress.take().and_then(|progress| progress.label);
+        let mut progress = progress.clone();
+        progress.label = progress.label.or(earlier);
+        self.progress = Some(progress);
     }
 
     fn apply_settled(&mut self, event: &ToolEvent, at: Timestamp) {
@@ -231,4 +299,18 @@ impl CallView {
         self.state = CallState::Settled(status);
         self.settled_at = Some(at);
     }
+}
+
+/// Returns the arguments without those that consist of `text`.
+fn without_text(arguments: &Value, text: &str) -> Value {
+    let Some(map) = arguments.as_object() else {
+        return arguments.clone();
+    };
+    let is_text = |value: &Value| value.as_str().is_some_and(|value| value.trim() == text);
+    let others = map.iter().filter(|(_, value)| !is_text(value));
+    Value::Object(
+        others
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
+    )
 }

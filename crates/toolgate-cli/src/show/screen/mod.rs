@@ -8,6 +8,8 @@
 
 mod agent;
 mod call;
+#[cfg(test)]
+mod conformance;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -64,14 +66,20 @@ impl SessionScreen {
         // Each session is read by itself, so the events of all of them are not sorted by time.
         self.now = self.now.max(event.at());
         let agent = self.agent_index(event.turn_info());
+        // After a gap, events are read again from the store; those that were seen change nothing.
+        if event.sequence() <= self.agents[agent].last_sequence {
+            return;
+        }
+        self.agents[agent].last_sequence = event.sequence();
         match event.body() {
             EventBody::Tool(invocation, happened) => {
                 let at = event.at();
-                if let ToolEvent::ToolRequested { .. } = happened
+                if let ToolEvent::ToolRequested { arguments, .. } = happened
                     && !self.by_call.contains_key(&invocation.id)
                 {
                     self.by_call.insert(invocation.id, self.calls.len());
-                    self.calls.push(CallView::new(invocation.clone(), at));
+                    let call = CallView::new(invocation.clone(), at, arguments.clone());
+                    self.calls.push(call);
                     self.open.push(invocation.id);
                     self.agents[agent].add_call(invocation.id);
                 }

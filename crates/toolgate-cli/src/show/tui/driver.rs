@@ -2,10 +2,9 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use crossterm::event::{Event as Input, EventStream};
+use crossterm::event::{Event as Input, EventStream, KeyCode, KeyModifiers};
 use futures::StreamExt;
 use tokio::{
-    signal::unix::{SignalKind, signal},
     sync::{mpsc, watch},
     task::JoinHandle,
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
@@ -23,6 +22,7 @@ use super::{
 };
 use crate::{
     CliError, Exit,
+    env::signals::{self, StopSignals, SuspendSignals},
     show::{
         feed::{EventFeed, FeedItem},
         live::editor,
@@ -127,8 +127,8 @@ impl ChatDriver {
         let mut ticks = interval(TICK_INTERVAL);
         // Otherwise the ticks that are missed while an editor is open would all come at once.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut terminated = signal(SignalKind::terminate())?;
-        let mut hung_up = signal(SignalKind::hangup())?;
+        let mut stops = StopSignals::listen();
+        let mut suspends = SuspendSignals::listen();
         let mut next_frame = Instant::now();
         let mut dirty = true;
         loop {
@@ -138,8 +138,8 @@ impl ChatDriver {
             tokio::select! {
                 // Signals and keys first: a fast stream of events must not delay Ctrl-C.
                 biased;
-                _ = terminated.recv() => self.set_exit(Exit::Interrupted),
-                _ = hung_up.recv() => self.set_exit(Exit::Interrupted),
+                stop = stops.next() => self.set_exit(stop.exit_status()),
+                () = suspends.next() => self.suspend_program()?,
                 key = next_key(&mut self.keys) => self.handle_input(key).await?,
                 // Before events: a stream of fragments must not starve the screen.
                 () = sleep_until(next_frame), if dirty => {
@@ -155,6 +155,7 @@ impl ChatDriver {
                 }
                 fed = self.feed.next() => match fed? {
                     Some(FeedItem::Event(event)) => {
+                        let event = self.carrier.complete_event(event).await?;
                         self.carrier.toasts.apply_event(&event);
                         self.apply_message(UiMessage::Event(event));
                         self.load_requests().await;
@@ -185,6 +186,13 @@ impl ChatDriver {
 
     async fn handle_input(&mut self, key: Option<std::io::Result<Input>>) -> Result<(), CliError> {
         match key {
+            Some(Ok(Input::Key(key)))
+                if key.code == KeyCode::Char('z')
+                    && key.modifiers.contains(KeyModifiers::CONTROL) =>
+            {
+                signals::raise_suspend();
+                Ok(())
+            }
             Some(Ok(Input::Key(key))) => self.apply_and_edit(UiMessage::Key(key)).await,
             Some(Ok(Input::Paste(text))) => self.apply_and_edit(UiMessage::Paste(text)).await,
             // A resize needs no message: a frame follows any input and asks for the size itself.
@@ -194,7 +202,7 @@ impl ChatDriver {
             Some(Err(error)) => Err(error.into()),
             // The terminal is gone.
             None => {
-                self.set_exit(Exit::Interrupted);
+                self.set_exit(Exit::HungUp);
                 Ok(())
             }
         }
@@ -220,9 +228,10 @@ impl ChatDriver {
                 }
                 _ => None,
             }));
-            events
-                .into_iter()
-                .for_each(|event| self.apply_message(UiMessage::Event(event)));
+            for event in events {
+                let event = self.carrier.complete_event(event).await?;
+                self.apply_message(UiMessage::Event(event));
+            }
         }
         Ok(())
     }
@@ -317,6 +326,21 @@ impl ChatDriver {
         }
         self.keys = Some(EventStream::new());
         Ok(edited.map_err(|error| error.to_string()))
+    }
+
+    /// Restores the terminal, suspends the program, and takes the terminal over again when it
+    /// continues.
+    fn suspend_program(&mut self) -> Result<(), CliError> {
+        self.keys = None;
+        if let Some(screenful) = &mut self.screenful {
+            screenful.release();
+        }
+        signals::suspend_process();
+        if let Some(screenful) = &mut self.screenful {
+            screenful.enter()?;
+        }
+        self.keys = Some(EventStream::new());
+        Ok(())
     }
 
     fn set_exit(&mut self, exit: Exit) {

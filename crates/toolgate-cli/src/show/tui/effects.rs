@@ -11,11 +11,11 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
-    Decision, Gate, RunEnd, Session,
+    Decision, Event, Gate, RunEnd, Session,
     approval::{AdmittedDecision, ApprovalRequest, ApprovalRequestRef},
     layers::{StandingRule, ToastLevel, ToastManager},
     session::{RunOptions, SessionError},
-    value::{Clock, SystemClock, Timestamp},
+    value::{CallId, Clock, SystemClock, Timestamp},
 };
 
 use super::{UiEffect, UiMessage};
@@ -26,6 +26,7 @@ use crate::{
         rule_proposal::describe_matches,
         screen::SessionScreen,
         stored_requests::{load_request, load_shown, rehearse_call},
+        whole_texts::WholeTexts,
     },
 };
 
@@ -86,7 +87,13 @@ impl EffectRunner {
     pub(super) fn stop_runs(&self) {
         // Before the interrupt: a message that waits for the run to end must not start another one.
         self.leaving.store(true, Ordering::SeqCst);
-        self.session.interrupt();
+        self.session.suspend();
+    }
+
+    /// Stops what the current run does. Requests stay pending until they are decided, or the next
+    /// message gives them up.
+    fn stop_run(&self) {
+        self.session.suspend();
     }
 
     fn finish_run(&self, report: Result<toolgate::RunReport, SessionError>) {
@@ -120,7 +127,8 @@ impl EffectRunner {
                 UiEffect::Save(text) => this.save_file(&text),
                 UiEffect::Tell(level, text) => this.show_toast(level, text),
                 UiEffect::Dismiss(toast) => this.toasts.dismiss(toast),
-                UiEffect::Interrupt => drop(this.session.interrupt()),
+                UiEffect::Interrupt => this.stop_run(),
+                UiEffect::CancelCall(call) => this.cancel_call(call),
                 UiEffect::Say(_)
                 | UiEffect::Resume
                 | UiEffect::Quit
@@ -128,6 +136,13 @@ impl EffectRunner {
                 | UiEffect::Copy(_) => {}
             }
         });
+    }
+
+    fn cancel_call(&self, call: CallId) {
+        if !self.session.cancel_call(call) {
+            let text = "the call is not running in this session";
+            self.show_toast(ToastLevel::Info, text.to_owned());
+        }
     }
 
     async fn decide(&self, question: ApprovalRequestRef, decision: Decision) {
@@ -196,6 +211,12 @@ impl EffectRunner {
         question: ApprovalRequestRef,
     ) -> Result<Arc<ApprovalRequest>, CliError> {
         load_request(&self.gate.approvals(), question.approval_id).await
+    }
+
+    /// Returns the event with the whole text of its message.
+    pub(super) async fn complete_event(&self, event: Arc<Event>) -> Result<Arc<Event>, CliError> {
+        let whole = WholeTexts::new(self.gate.store(), &self.gate);
+        Ok(whole.complete(event).await?)
     }
 
     /// Loads what an approver sees of the requests that came up.

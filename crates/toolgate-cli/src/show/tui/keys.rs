@@ -82,6 +82,10 @@ pub enum KeyAction {
     Thinking,
     /// Dismiss the toasts.
     Dismiss,
+    /// Run the action of the newest toast that has one.
+    ToastAction,
+    /// Cancel one running call.
+    CancelCall,
 }
 
 /// The place in which a key has a meaning.
@@ -301,6 +305,18 @@ pub const BINDINGS: &[KeyBinding] = &[
         &[ctrl_char('x')],
         KeyAction::Dismiss,
         "dismiss messages",
+    ),
+    bind_keys(
+        KeyContext::Anywhere,
+        &[ctrl_char('o')],
+        KeyAction::ToastAction,
+        "do what the newest message offers",
+    ),
+    bind_keys(
+        KeyContext::Anywhere,
+        &[ctrl_char('k')],
+        KeyAction::CancelCall,
+        "cancel the selected call, or the oldest running one",
     ),
     bind_keys(
         KeyContext::Message,

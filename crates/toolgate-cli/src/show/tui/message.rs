@@ -76,4 +76,6 @@ pub enum UiEffect {
     Tell(ToastLevel, String),
     /// Dismiss a toast.
     Dismiss(ToastId),
+    /// Stop one call.
+    CancelCall(CallId),
 }

@@ -13,6 +13,7 @@ mod export;
 mod input;
 pub mod keys;
 mod message;
+mod offers;
 mod palette;
 mod search;
 #[cfg(test)]

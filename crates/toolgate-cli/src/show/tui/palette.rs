@@ -86,6 +86,8 @@ fn command_name(action: KeyAction) -> &'static str {
         KeyAction::Save => "Save the conversation to a file",
         KeyAction::Thinking => "Show or hide thinking",
         KeyAction::Dismiss => "Dismiss messages",
+        KeyAction::ToastAction => "Do what the newest message offers",
+        KeyAction::CancelCall => "Cancel a running call",
         KeyAction::NewLine
         | KeyAction::Earlier
         | KeyAction::Later

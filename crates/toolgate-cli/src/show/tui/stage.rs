@@ -101,6 +101,7 @@ impl UiStage {
         self.apply_loop_event(SessionEvent::UserMessage {
             message: 1,
             text: Some(text.to_owned()),
+            text_bytes: None,
             steering: false,
         })
     }
@@ -119,6 +120,7 @@ impl UiStage {
         self.apply_loop_event(SessionEvent::InferenceFinished {
             message: 2,
             text: Some(text.to_owned()),
+            text_bytes: None,
             calls: 0,
             finish: FinishReason::Stop,
             usage,
@@ -188,12 +190,17 @@ impl UiStage {
         let mut request =
             ApprovalRequest::for_call(&Call::new(seed)).with_reason("it changes files");
         request.shown = shown.map(Value::from);
+        self.ask_about(&request);
+        request
+    }
+
+    /// Adds an approval request, and what an approver sees of it.
+    pub(super) fn ask_about(&mut self, request: &ApprovalRequest) {
         self.apply_tool_event(
-            call,
+            request.approval_id.call_id(),
             ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
         );
-        self.load_request(&request);
-        request
+        self.load_request(request);
     }
 
     /// Adds what an approver sees of a request, as the driver does when it is loaded.
@@ -201,6 +208,21 @@ impl UiStage {
         let call = request.approval_id.call_id();
         let shown = Ok(Arc::new(request.show(None)));
         self.apply_message(UiMessage::Shown(call, request.generation, shown));
+    }
+
+    /// Approves a call, after which approval can be requested again.
+    pub(super) fn approve_call(&mut self, call: CallId) -> &mut Self {
+        self.apply_tool_event(
+            call,
+            ToolEvent::ToolApproved {
+                approver: "ann".into(),
+                established: Default::default(),
+                claimed_as: None,
+                reason: None,
+                edited: false,
+                unseen: false,
+            },
+        )
     }
 
     pub(super) fn start_call(&mut self, call: CallId) -> &mut Self {
@@ -213,6 +235,7 @@ impl UiStage {
                 executor,
                 external: false,
                 arguments_digest,
+                arguments: None,
             },
         )
     }
@@ -227,6 +250,7 @@ impl UiStage {
                 result_digest,
                 result_bytes: 2,
                 model_bytes: 2,
+                model_text: None,
                 attempts: 1,
                 cached: false,
                 duration_ms: 1_250,

@@ -9,7 +9,7 @@ use super::{
     app::{OverlayWindow, PanelFocus},
     approvals,
     keys::{self, KeyAction, KeyContext},
-    palette,
+    offers, palette,
     search::{ConversationSearch, StepDirection},
     transcript::Transcript,
 };
@@ -98,8 +98,9 @@ fn fix_selection(app: &mut ChatApp) {
             .any(|call| call.invocation.id == *id)
     };
     app.deciding.retain(asked);
-    // While the user is in the panel the selection stays; otherwise it is the first in the list.
-    if app.focus != PanelFocus::Approvals || app.approval.is_none_or(|chosen| !asked(&chosen)) {
+    // The selection stays while its request is pending: the panel shows it before it has the focus,
+    // and the next key must not decide about one that has just arrived.
+    if app.approval.is_none_or(|chosen| !asked(&chosen)) {
         app.approval = app
             .screen
             .pending_calls()
@@ -295,6 +296,8 @@ fn perform_action(app: &mut ChatApp, action: KeyAction) -> Vec<UiEffect> {
                 .map(|toast| UiEffect::Dismiss(toast.id))
                 .collect();
         }
+        KeyAction::ToastAction => return offers::run_toast_action(app),
+        KeyAction::CancelCall => return offers::cancel_call(app),
     }
     Vec::new()
 }

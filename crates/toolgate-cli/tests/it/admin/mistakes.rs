@@ -145,7 +145,7 @@ fn used_place() -> AdminPlace {
 
 #[test]
 fn a_database_that_another_process_has_locked() {
-    let place = used_place();
+    let place = used_place().with_variable("TOOLGATE_DB_PATIENCE", "500ms");
     let holder = Connection::open(place.database()).expect("opens");
     holder.execute_batch("BEGIN IMMEDIATE").expect("alone");
     insta::assert_snapshot!("locked", place.run(["tools", "call", "list_dir"]).mistake());

@@ -4,6 +4,7 @@ mod calls;
 mod config;
 mod doctor;
 mod help;
+mod hooks;
 mod mistakes;
 mod place;
 mod terminal;

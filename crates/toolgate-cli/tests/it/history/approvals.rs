@@ -199,3 +199,22 @@ fn a_rule_that_is_too_wide_or_malformed_is_rejected() {
         &["approvals", "rules", "add", "write_file", "--for", "soon"],
     );
 }
+
+#[test]
+fn a_part_of_an_id_that_names_several_approvals_is_an_error_with_the_candidates() {
+    let place = HistoryPlace::new();
+    let ids = [
+        place.request_approval("a.txt"),
+        place.request_approval("b.txt"),
+    ];
+    let calls = ids.each_ref().map(|id| id.trim_start_matches("approval_"));
+    // Ids begin with the time.
+    let part = &calls[0][..4];
+    assert!(calls[1].starts_with(part), "{calls:?}");
+    for command in ["show", "approve", "deny"] {
+        let said = place.ends(2, &["approvals", command, part]);
+        assert!(said.err.contains("names 2 approvals"), "{said:?}");
+        assert!(calls.iter().all(|id| said.err.contains(id)), "{said:?}");
+    }
+    assert_eq!(place.json(&["approvals", "list"]).len(), 2, "still pending");
+}

@@ -283,3 +283,25 @@ fn the_remembered_heads_are_private_and_a_damaged_file_fails_closed() {
     fs::write(&heads, &good).expect("writes");
     place.ends(0, &["receipts", "verify"]);
 }
+
+#[test]
+fn a_run_whose_receipts_cannot_be_signed_is_done_and_says_so() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = three_calls();
+    let heads = place.dir.path().join("home/ledger-heads.json");
+    fs::set_permissions(&heads, fs::Permissions::from_mode(0o644)).expect("changed");
+    let script = "[[reply]]\ntext = \"Hello.\"\n";
+    fs::write(place.work().join("model.toml"), script).expect("writes");
+    let run = ["run", "say hello", "--model", "script:model.toml"];
+    let said = place.ends(8, &run);
+    assert!(said.out.contains("Hello."), "{said:?}");
+    assert!(
+        said.err.contains("NOT SIGNED") && said.err.contains("ledger-heads.json"),
+        "{said:?}"
+    );
+    let said = place.ends(8, &[&["--json"], &run[..]].concat());
+    assert!(said.out.contains("\"completed\""), "{said:?}");
+    assert!(said.err.contains("ledger-heads.json"), "{said:?}");
+    fs::set_permissions(&heads, fs::Permissions::from_mode(0o600)).expect("changed");
+    place.ends(0, &run);
+}

@@ -68,7 +68,7 @@ fn events_with_their_former_names_are_read_and_shown_with_the_new_ones() {
 }
 
 #[test]
-fn a_call_that_was_pending_before_requests_were_sealed_is_not_approved_and_ends() {
+fn a_call_that_was_pending_before_requests_were_sealed_is_asked_about_again() {
     let place = older_place();
     let pending = place.json(&["approvals", "list"]);
     let [approval] = &pending[..] else {
@@ -78,10 +78,21 @@ fn a_call_that_was_pending_before_requests_were_sealed_is_not_approved_and_ends(
     let id = approval["approval_id"].as_str().expect("an id");
     let approved = place.ends(1, &["approvals", "approve", id]);
     assert!(approved.err.contains("has no seal"), "{approved:?}");
-    // The model learns that the call did not run, and can make it again.
+    assert!(
+        approved.err.contains("toolgate run --resume"),
+        "{approved:?}"
+    );
+    // Resumed, the call is asked about again, with a request that has a seal.
+    let report = resume_the_session(&place, 3);
+    assert_eq!(report["end"], "suspended");
+    assert!(!place.work().join("second.txt").exists());
+    let asked = place.json(&["approvals", "list"]);
+    assert_eq!(asked[0]["request"]["generation"], 1, "{asked:?}");
+    assert_eq!(asked[0]["request"]["changed"][0]["what"], "unsealed");
+    place.ends(0, &["approvals", "approve", id]);
     let report = resume_the_session(&place, 0);
     assert_eq!(report["end"], "completed");
-    assert!(!place.work().join("second.txt").exists());
+    assert!(place.work().join("second.txt").exists());
     assert!(place.json(&["approvals", "list"]).is_empty());
 }
 

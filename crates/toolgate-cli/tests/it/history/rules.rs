@@ -91,7 +91,7 @@ fn a_rule_that_was_changed_in_the_database_allows_nothing() {
         add_rule(&place, "docs");
         place.ends(0, &WRITE);
         let edit = format!(
-            "UPDATE records SET body = replace(body, '{from}', '{to}') WHERE key LIKE 'other/rule/%'"
+            "UPDATE records SET body = replace(body, '{from}', '{to}'), checksum = NULL WHERE key LIKE 'other/rule/%'"
         );
         change_database(&place, &edit);
         let call = place.run(&WRITE);
@@ -230,4 +230,41 @@ fn an_exact_value_has_the_type_that_the_schema_names() {
             "{rejected:?}"
         );
     }
+}
+
+#[test]
+fn a_rule_that_cannot_be_read_is_listed_asked_about_and_can_be_revoked() {
+    let place = HistoryPlace::new();
+    add_rule(&place, "docs");
+    place.ends(0, &WRITE);
+    add_rule(&place, "odd");
+    change_database(
+        &place,
+        "UPDATE records SET body = replace(body, 'allow', 'forbid'), checksum = NULL WHERE key LIKE '%rule/odd'",
+    );
+    let listed = place.ends(0, &["approvals", "rules", "list"]);
+    assert!(listed.out.contains("unreadable"), "{listed:?}");
+    let rules = place.json(&["approvals", "rules", "list"]);
+    assert_eq!(
+        (&rules[1]["id"], &rules[1]["unreadable"]),
+        (&json!("odd"), &json!(true))
+    );
+    let signed = place.ends(0, &["approvals", "rules", "sign", "--yes"]);
+    assert!(signed.err.contains("odd is unreadable"), "{signed:?}");
+    place.ends(2, &["approvals", "rules", "sign", "odd", "--yes"]);
+    // It may deny the call, so neither another rule nor `--approve yes` lets it run.
+    place.ends(3, &WRITE);
+    place.ends(3, &[&WRITE[..], &["--approve", "yes"]].concat());
+    let read = [
+        "tools",
+        "call",
+        "read_file",
+        "path=docs/a.txt",
+        "--approve",
+        "yes",
+    ];
+    place.ends(3, &read);
+    place.ends(0, &["approvals", "rules", "revoke", "odd"]);
+    place.ends(0, &WRITE);
+    place.ends(0, &read);
 }

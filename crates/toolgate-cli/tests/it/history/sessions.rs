@@ -5,6 +5,7 @@ use std::{fs, process::Command, sync::Arc, time::Duration};
 use toolgate::{
     Event, Registry, Session, ToolError,
     event::SessionEvent,
+    layers::SecretScanner,
     model::ScriptedModel,
     stack::TurnInfo,
     store::{LogPosition, SessionFilter, StoreHandle, WriteBatch},
@@ -116,6 +117,51 @@ async fn sessions_are_listed_with_their_status_and_shown_with_their_messages() {
 }
 
 #[tokio::test]
+async fn the_cause_of_a_failed_call_is_shown_to_operators_and_only_to_them() {
+    let place = HistoryPlace::new();
+    place.ends(0, &["sessions", "list"]);
+    let registry = Registry::new();
+    registry
+        .register(tool_fn("look", "Looks.", async |_: Nothing, _| {
+            let cause = "the index is locked\nat postgres://ann:hunter2@db/index";
+            Err::<String, _>(ToolError::new("the tool failed").with_operator_detail(cause))
+        }))
+        .expect("free");
+    let script =
+        "[[reply]]\ncalls = [{ tool = 'look', arguments = {} }]\n[[reply]]\ntext = 'It failed.'";
+    let model = ScriptedModel::from_toml(script).expect("a scenario");
+    let store = place.store().await;
+    let session = Session::ungated(model, registry)
+        .dispatcher(move |builder| builder.store(store).redactor(SecretScanner::standard()))
+        .build()
+        .await
+        .expect("builds");
+    session.run("please look").await.expect("runs");
+    let id = session.id().to_string();
+
+    let shown = place.ends(0, &["sessions", "show", &id, "--operator"]).out;
+    assert!(shown.contains("✗ look"), "{shown}");
+    assert!(shown.contains("       the index is locked\n"), "{shown}");
+    assert!(shown.contains("at postgres://"), "{shown}");
+    let rows = place.json(&["sessions", "show", &id, "--operator"]);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0]["tool_name"], "look");
+    assert_eq!(rows[0]["status"], "executor_error");
+    let operator = rows[0]["operator"].as_str().expect("a text");
+    assert!(operator.starts_with("the index is locked\n"), "{operator}");
+    for text in [&shown, operator] {
+        assert!(!text.contains("hunter2"), "it is redacted: {text}");
+    }
+    let others = [
+        place.ends(0, &["sessions", "show", &id]).out,
+        place.ends(0, &["--json", "sessions", "show", &id]).out,
+    ];
+    for text in others {
+        assert!(!text.contains("index is locked"), "{text}");
+    }
+}
+
+#[tokio::test]
 async fn a_session_is_resumed_with_a_new_message() {
     let place = HistoryPlace::new();
     let id = run_session(&place, "first").await;
@@ -182,19 +228,73 @@ async fn a_deleted_session_is_hidden_and_restored_and_an_erased_one_is_gone() {
     );
 }
 
+#[test]
+fn a_damaged_session_is_listed_as_such_beside_the_others() {
+    let place = HistoryPlace::new();
+    place.ends(0, &["tools", "call", "list_dir"]);
+    place.ends(0, &["tools", "call", "list_dir"]);
+    let database = place.dir.path().join("home/toolgate.db");
+    let connection = rusqlite::Connection::open(database).expect("a database");
+    let changed = connection.execute(
+        "UPDATE events SET body = replace(body, 'list_dir', 'list_dim')
+         WHERE session = (SELECT min(id) FROM sessions)",
+        [],
+    );
+    assert!(changed.expect("an update") > 0);
+    let listed = place.json(&["sessions", "list"]);
+    let states: Vec<_> = listed.iter().map(|entry| &entry["state"]).collect();
+    assert_eq!(states, ["damaged", "done"]);
+    let id = listed[0]["session"].as_str().expect("an id");
+    let shown = place.ends(10, &["sessions", "show", id]);
+    assert!(shown.err.contains("hint:"), "{shown:?}");
+}
+
 #[tokio::test]
 async fn a_session_with_a_driver_is_not_erased() {
     let place = HistoryPlace::new();
     place.ends(0, &["sessions", "list"]);
     let driving = run_driven_session(place.store().await, "first").await;
     let id = driving.id().to_string();
-    let refused = place.ends(1, &["sessions", "delete", &id, "--erase", "--yes"]);
+    let refused = place.ends(11, &["sessions", "delete", &id, "--erase", "--yes"]);
     assert!(
         refused.err.contains("driven by") && refused.err.contains("hint:"),
         "{refused:?}"
     );
     assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
     drop(driving);
+}
+
+#[tokio::test]
+async fn a_session_with_a_living_driver_is_taken_over_only_after_asking() {
+    let place = HistoryPlace::new();
+    place.ends(0, &["sessions", "list"]);
+    let driving = run_driven_session(place.store().await, "first").await;
+    let id = driving.id().to_string();
+    let script = place.work().join("more.toml");
+    fs::write(script, "[[reply]]\ntext = 'More.'\n".repeat(3)).expect("writes");
+    let resume = |code, more: &[&str]| {
+        let mut args = vec![
+            "run",
+            "--resume",
+            &id,
+            "again",
+            "--model",
+            "script:more.toml",
+        ];
+        args.extend(more);
+        place.ends(code, &args)
+    };
+    let process = format!("process {}", std::process::id());
+    let refused = resume(11, &[]);
+    assert!(
+        refused.err.contains(&process) && refused.err.contains("--take-over"),
+        "{refused:?}"
+    );
+    let unasked = resume(2, &["--take-over"]);
+    assert!(unasked.err.contains("--yes"), "{unasked:?}");
+    resume(0, &["--take-over", "--yes"]);
+    let lost = driving.run("more").await.expect_err("it was taken over");
+    assert!(lost.to_string().contains("taken over"), "{lost}");
 }
 
 /// Writes a session whose process was lost while the model was asked.
@@ -207,6 +307,7 @@ async fn write_lost_session(store: &StoreHandle) {
     let message = SessionEvent::UserMessage {
         message: 0,
         text: Some("never answered".into()),
+        text_bytes: None,
         steering: false,
     };
     let event = Event::for_run(

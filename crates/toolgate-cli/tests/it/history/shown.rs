@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::Value;
+use toolgate_testkit::terminal::{Key, Terminal};
 
 use crate::history::HistoryPlace;
 
@@ -111,10 +112,10 @@ fn a_request_that_was_changed_in_the_store_is_neither_shown_nor_signed() {
         "UPDATE approvals SET request = json_set(request, '$.arguments.path', 'b.txt')",
         "UPDATE approvals SET request = json_set(request, '$.tool', 'read_file')",
         "UPDATE approvals SET request = json_set(request, '$.risk', 'none')",
-        "UPDATE records SET body = replace(body, 'a.txt', 'b.txt') WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, 'write_file', 'read_file') WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, '+new', '+old') WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, '\"seal\":', '\"lost\":') WHERE body LIKE '%arguments_digest%'",
+        "UPDATE records SET body = replace(body, 'a.txt', 'b.txt'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE records SET body = replace(body, 'write_file', 'read_file'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE records SET body = replace(body, '+new', '+old'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE records SET body = replace(body, '\"seal\":', '\"lost\":'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
     ];
     for change in changes {
         let place = HistoryPlace::new();
@@ -208,15 +209,104 @@ fn an_approval_without_the_request_on_the_screen_is_recorded_as_such() {
         let session = session["session"].as_str().expect("an id");
         place.run(&["run", "--resume", session, "--model", "script:none.toml"]);
     }
+    let unseen = count_answers(&place, "%\"unseen\":true%");
+    assert_eq!((unseen, count_answers(&place, "%")), (1, 2));
+}
+
+/// Returns the number of stored answers that are like this.
+fn count_answers(place: &HistoryPlace, like: &str) -> i64 {
     let database = rusqlite::Connection::open(place.database()).expect("opens");
-    let count = |like: &str| -> i64 {
-        let query =
-            format!("SELECT count(*) FROM records WHERE key LIKE 'answer%' AND body LIKE '{like}'");
-        database
-            .query_row(&query, [], |row| row.get(0))
-            .expect("counts")
-    };
-    assert_eq!((count("%\"unseen\":true%"), count("%")), (1, 2));
+    let query =
+        format!("SELECT count(*) FROM records WHERE key LIKE 'answer%' AND body LIKE '{like}'");
+    database
+        .query_row(&query, [], |row| row.get(0))
+        .expect("counts")
+}
+
+/// Approves a request at a terminal, with these answers, and returns the exit code and the output.
+fn approve_at_terminal(place: &HistoryPlace, id: &str, answers: &[(&str, &str)]) -> (i32, String) {
+    let mut terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate"))
+        .args(["approvals", "approve", id])
+        .env("TOOLGATE_HOME", place.dir.path().join("home"))
+        .env("HOME", place.dir.path())
+        .dir(place.work())
+        .spawn();
+    for (question, answer) in answers {
+        terminal.wait_for(question);
+        terminal.send(answer);
+        terminal.press_key(Key::Enter);
+    }
+    (terminal.wait_exit(), terminal.transcript())
+}
+
+#[test]
+fn at_a_terminal_a_long_request_is_approved_page_by_page_or_as_not_read() {
+    let place = HistoryPlace::new();
+    let command: String = (0..1_100).map(|n| format!("echo {n}\n")).collect();
+    let id = request_command(&place, &command);
+    let more = "more rows are not shown yet";
+    let (code, said) = approve_at_terminal(&place, &id, &[(more, "y")]);
+    assert_eq!(code, 5, "y is no answer to a page: {said}");
+    assert!(!said.contains("echo 1099"), "the second page is not shown");
+    let (code, said) = approve_at_terminal(&place, &id, &[(more, "u"), ("Approve it?", "n")]);
+    assert_eq!((code, count_answers(&place, "%")), (5, 0), "{said}");
+    let (code, said) = approve_at_terminal(&place, &id, &[(more, "v"), ("Approve it?", "y")]);
+    assert_eq!(code, 0, "{said}");
+    assert!(said.contains("│ echo 0\n") && said.contains("│ echo 1099"));
+    assert_eq!(
+        count_answers(&place, "%\"unseen\":true%"),
+        0,
+        "all was shown"
+    );
+    let id = request_command(&place, &command);
+    let (code, said) = approve_at_terminal(&place, &id, &[(more, "u"), ("Approve it?", "y")]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(count_answers(&place, "%\"unseen\":true%"), 1, "is recorded");
+}
+
+#[test]
+fn an_edited_call_is_shown_with_its_change_wherever_it_is_approved() {
+    let place = HistoryPlace::new();
+    place.write("a.txt", "old");
+    let id = place.request_approval("a.txt");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    fs::write(elsewhere.path().join("a.txt"), "not this file").expect("writes");
+    let other = elsewhere.path().display().to_string();
+    let edit = r#"{"path":"a.txt","content":"edited"}"#;
+    let approve = ["-C", &other, "approvals", "approve", &id, "--edit", edit];
+    let said = place.ends(0, &approve).out;
+    let workspace = fs::canonicalize(place.work()).expect("a directory");
+    let workspace = format!("workspace: {}\n", workspace.display());
+    let rows: String = said
+        .lines()
+        .map(|row| row.trim_start_matches("  ┆ "))
+        .collect();
+    assert!(rows.contains(workspace.trim_end()), "{said}");
+    assert!(
+        said.contains("│ -old") && said.contains("│ +edited"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_suspended_run_names_its_pending_calls_by_the_stored_request() {
+    let place = HistoryPlace::new();
+    let command = "echo Cookie: a=b; touch pwned";
+    let script = format!(
+        "[[reply]]\ncalls = [{{ tool = \"run_shell\", arguments = {{ command = \"{command}\" }} }}]\n"
+    );
+    fs::write(place.work().join("model.toml"), script).expect("writes");
+    let said = place.ends(3, &["run", "look", "--model", "script:model.toml"]);
+    let printed = format!("{}{}", said.out, said.err);
+    let about: Vec<&str> = { printed.lines() }
+        .filter(|line| line.contains("run_shell"))
+        .collect();
+    assert_eq!(about.len(), 2, "when it came up, and at the end: {printed}");
+    for line in about {
+        let line = line.replace("⟨looks like a secret⟩", "");
+        assert!(line.contains(command), "{printed}");
+    }
+    assert!(!printed.contains("[redacted"), "{printed}");
 }
 
 #[test]

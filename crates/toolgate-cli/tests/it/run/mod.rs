@@ -7,4 +7,4 @@ mod interrupts;
 mod pipes;
 mod rules;
 mod server;
-mod world;
+pub(crate) mod world;

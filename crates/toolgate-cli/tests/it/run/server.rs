@@ -160,3 +160,32 @@ fn a_command_that_ran_when_the_process_was_killed_is_not_executed_again_and_its_
     );
     assert!(stderr.contains("outcome unknown"), "{stderr}");
 }
+
+#[test]
+fn a_rate_limited_run_says_so_and_continues() {
+    let script = "[[reply]]\nerror = { kind = 'rate_limited', detail = 'slow down', retry_after = '1ms' }\n\
+                  [[reply]]\ntext = 'Hi.'\n";
+    let world = RunWorld::new(script);
+    let output = world.run_plain(&["hello"]);
+    let shown = to_text(&output.stdout) + &to_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(shown.contains("rate limited, retrying in 1 s"), "{shown}");
+    assert!(shown.contains("Hi."), "{shown}");
+    let once = world.run_plain(&["hello", "--no-retry"]);
+    assert_eq!(once.status.code(), Some(1));
+}
+
+#[test]
+fn a_server_of_this_machine_that_does_not_run_gets_a_hint() {
+    let mut world = RunWorld::new("");
+    world.set_model("ollama:llama3");
+    // A port that was just free: nothing listens there.
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    drop(listener);
+    world.set_variable("OLLAMA_HOST", &address);
+    let output = world.run_plain(&["hello", "--no-retry"]);
+    let shown = to_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("is Ollama running?"), "{shown}");
+}

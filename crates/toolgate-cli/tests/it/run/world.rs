@@ -133,6 +133,17 @@ impl RunWorld {
         lines.lines().map(parse).collect()
     }
 
+    /// Runs another command and returns what it prints.
+    pub(crate) fn run_text(&self, arguments: &[&str]) -> String {
+        to_text(&self.toolgate(arguments).output().expect("runs").stdout)
+    }
+
+    /// Runs another command and returns its exit code.
+    pub(crate) fn toolgate_status(&self, arguments: &[&str]) -> i32 {
+        let ran = self.toolgate(arguments).output().expect("runs");
+        ran.status.code().expect("it ends by itself")
+    }
+
     fn toolgate(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).current_dir(self.work());

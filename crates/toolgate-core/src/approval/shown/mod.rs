@@ -126,19 +126,20 @@ impl ApprovalRequest {
                 .push(ShownField::of_line("arguments", ShownKind::Fact, line));
         }
         let preview = self.shown.as_ref();
-        let is_diff = |value: &Value| value.is_string() && preview == Some(value);
+        // A patch is its own preview: it is shown once. Another argument with the same text is shown
+        // too.
+        let is_preview = |value: &Value| value.is_string() && preview == Some(value);
+        let mut same = self.arguments.as_map().iter();
+        let patch = same.find(|(_, value)| is_preview(value));
+        let patch = patch.map(|(name, _)| name);
         for (name, value) in self.arguments.as_map() {
-            // A patch is its own preview: it is shown once.
-            if !is_diff(value) {
+            if patch != Some(name) {
                 out.write_argument(&argument_name(name), value);
             }
         }
         match preview {
             Some(Value::String(text)) => {
-                let mut same = self.arguments.as_map().iter();
-                let same = same.find(|(_, value)| is_diff(value));
-                let name =
-                    same.map_or_else(|| "change".to_owned(), |(name, _)| argument_name(name));
+                let name = patch.map_or_else(|| "change".to_owned(), |name| argument_name(name));
                 out.write_text(&name, text, ShownKind::Diff);
             }
             Some(other) => out.write_argument("change", other),
@@ -152,11 +153,12 @@ impl ApprovalRequest {
 }
 
 /// The names of the fields that are not arguments.
-const FACTS: [&str; 12] = [
+const FACTS: [&str; 13] = [
     "tool",
     "why",
     "reason of the model",
     "risk",
+    "workspace",
     "on behalf of",
     "quorum",
     "expires",
@@ -194,6 +196,14 @@ fn visible_name(name: &str) -> VisibleText {
     VisibleText::from_visible(out)
 }
 
+/// Makes a path visible, also an empty one.
+fn visible_path(path: &str) -> VisibleText {
+    if path.is_empty() {
+        return VisibleText::remark("empty");
+    }
+    VisibleText::new(path)
+}
+
 /// Collects the fields of a request.
 struct RequestWriter<'a> {
     secrets: Option<&'a dyn Redactor>,
@@ -209,6 +219,9 @@ impl RequestWriter<'_> {
             self.write_text("reason of the model", stated, ShownKind::Fact);
         }
         self.write_text("risk", request.risk.text(), ShownKind::Fact);
+        if let Some(workspace) = &request.workspace {
+            self.write_text("workspace", workspace, ShownKind::Fact);
+        }
         if let Some(requester) = &request.requester {
             self.write_text("on behalf of", requester.as_str(), ShownKind::Fact);
         }
@@ -234,10 +247,8 @@ impl RequestWriter<'_> {
             // Escaped apart from each other, so that no name can contain the arrow.
             let line = format!(
                 "{} → {}",
-                VisibleText::new(&link.path)
-                    .as_str()
-                    .replace('→', "⟨U+2192⟩"),
-                VisibleText::new(&link.target)
+                visible_path(&link.path).as_str().replace('→', "⟨U+2192⟩"),
+                visible_path(&link.target)
             );
             let line = VisibleText::from_visible(line);
             self.fields

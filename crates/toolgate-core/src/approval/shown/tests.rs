@@ -67,6 +67,7 @@ fn an_approver_sees_the_whole_call_and_why_it_is_asked_about() {
     let mut request =
         request(json!({ "command": "ls", "count": 3, "text": "3" })).with_reason("it runs");
     request.stated_reason = Some("to look\u{202e} around".into());
+    request.workspace = Some("/srv/a\u{200b}b".into());
     request.changed.push(ApprovalChange::File {
         path: "a\u{200b}b".into(),
     });
@@ -80,7 +81,7 @@ fn an_approver_sees_the_whole_call_and_why_it_is_asked_about() {
     });
     assert_eq!(
         request.show(None).to_string(),
-        "tool: shell\nwhy: it runs\nreason of the model: to look⟨U+202E⟩ around\nrisk: reaches other machines\n\
+        "tool: shell\nwhy: it runs\nreason of the model: to look⟨U+202E⟩ around\nrisk: reaches other machines\nworkspace: /srv/a⟨U+200B⟩b\n\
          requested again: a⟨U+200B⟩b has changed since it was approved\nfile: x⟨U+000D⟩y\n\
          link: docs/a⟨U+2192⟩b → .git/config\ncommand: ls\ncount: 3 ⟨number⟩\ntext: 3\n"
     );
@@ -124,6 +125,11 @@ fn a_diff_is_shown_beside_the_arguments_and_a_patch_once() {
         1
     );
     assert_eq!(read_back(field(&patch, "patch"), ""), diff);
+    let twice = request(json!({ "patch": diff, "script": diff })).with_preview(diff.into());
+    let twice = twice.show(None);
+    for name in ["patch", "script"] {
+        assert_eq!(read_back(field(&twice, name), ""), diff, "{name}");
+    }
 }
 
 #[test]

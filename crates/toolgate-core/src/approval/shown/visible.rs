@@ -227,7 +227,8 @@ fn next_state(c: char, before: Before) -> (bool, Before) {
             Before::Letter { marks } if marks < MAX_MARKS && !is_overlay(c) => {
                 (true, Before::Letter { marks: marks + 1 })
             }
-            _ => (false, before),
+            // Its escape stands before the next character then, so nothing joins across it.
+            _ => (false, Before::Other),
         },
         C::OtherSymbol | C::ModifierSymbol => (true, Before::Emoji),
         C::ConnectorPunctuation

@@ -141,6 +141,10 @@ pub const CANCELLED: NoteKey<Value> = NoteKey::new("cancelled");
 pub const DRY_RUN: NoteKey<bool> = NoteKey::new("dry_run");
 /// True if the tool panicked.
 pub const PANIC: NoteKey<bool> = NoteKey::new("panic");
+/// The failure of a hook after the call.
+pub const HOOK_FAILED: NoteKey<str> = NoteKey::new("hook_failed");
+/// True if the summary only repeats what every call has: tool, status, duration.
+pub const PLAIN_SUMMARY: NoteKey<bool> = NoteKey::new("plain_summary");
 /// The location of the receipt.
 pub const RECEIPT_URI: NoteKey<str> = NoteKey::new("receipt_uri");
 /// True if the receipt could not be written.
@@ -165,6 +169,7 @@ mod tests {
         notes.insert(REHEARSAL, &true);
         notes.insert(DRY_RUN, &true);
         notes.insert(PANIC, &true);
+        notes.insert(PLAIN_SUMMARY, &true);
         notes.insert(RECEIPT_MISSING, &true);
         notes.insert(SETTLED_AS, &Status::Denied);
         notes.insert(COST, &0.5);
@@ -179,6 +184,7 @@ mod tests {
             POLICY_VERSION,
             APPROVAL_RULE,
             HANDOFF_ERROR,
+            HOOK_FAILED,
             RECEIPT_URI,
         ] {
             notes.insert(key, "text");
@@ -201,11 +207,11 @@ mod tests {
             json!({
                 "decided_digest": digest, "final_digest": digest, "fingerprint": digest,
                 "pinned": digest, "approval_token": digest, "rehearsal": true, "dry_run": true,
-                "panic": true, "receipt_missing": true, "settled_as": "consent_denied",
+                "panic": true, "plain_summary": true, "receipt_missing": true, "settled_as": "consent_denied",
                 "cost": 0.5, "approved_with": ["ann"],
                 "problems": [{ "pointer": "/a", "reason": "is missing" }],
                 "encoding": "text", "policy_version": "text", "approval_rule": "text",
-                "handoff_error": "text", "receipt_uri": "text",
+                "handoff_error": "text", "hook_failed": "text", "receipt_uri": "text",
                 "rate_limit": [1], "files": [1], "full_text": [1], "handoff": [1], "retry": [1],
                 "idempotency": [1], "timeout": [1], "cancelled": [1],
             })

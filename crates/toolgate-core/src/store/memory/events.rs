@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Event, EventStore, Lease, LeaseRequest, LogPosition, RowChange, SessionId, StoreError,
-    Timestamp, WriteBatch,
+    Event, EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, RowChange, SessionId,
+    StoreError, WriteBatch,
     store::memory::{MemorySession, MemoryStore},
 };
 
@@ -34,8 +34,8 @@ impl EventStore for MemoryStore {
             .filter_map(|event| RowChange::from_event(event))
             .for_each(|change| shelf.apply_row_change(change));
         let known = shelf.sessions.entry(session).or_default();
-        if let Some((held, until)) = known.held.as_mut().zip(at.lease_until) {
-            held.1 = until;
+        if let Some((held, term)) = known.held.as_mut().zip(at.lease_term) {
+            held.1 = term.expiry();
         }
         known.log.extend(batch.events);
         if let Some(taken) = batch.taken_posts {
@@ -71,10 +71,10 @@ impl EventStore for MemoryStore {
         let mut shelf = self.lock_state();
         let LeaseRequest { session, .. } = request;
         let known = shelf.sessions.entry(session).or_default();
-        request.check_granted(known.held.as_ref(), known.fence)?;
+        request.check_granted(known.held.as_ref(), known.fence, request.term.now)?;
         // Also for the same holder: its older lease is fenced off.
         known.fence += 1;
-        known.held = Some((request.holder, request.until));
+        known.held = Some((request.holder, request.term.expiry()));
         known.parent = known.parent.or(request.parent);
         Ok(Lease {
             session,
@@ -83,7 +83,7 @@ impl EventStore for MemoryStore {
         })
     }
 
-    async fn renew_lease(&self, lease: &Lease, until: Timestamp) -> Result<(), StoreError> {
+    async fn renew_lease(&self, lease: &Lease, term: LeaseTerm) -> Result<(), StoreError> {
         let mut shelf = self.lock_state();
         let fenced = |found| StoreError::Fenced {
             session: lease.session,
@@ -95,7 +95,7 @@ impl EventStore for MemoryStore {
             .as_mut()
             .filter(|_| known.fence == lease.fence)
             .ok_or(fenced(known.fence))?;
-        held.1 = until;
+        held.1 = term.expiry();
         Ok(())
     }
 

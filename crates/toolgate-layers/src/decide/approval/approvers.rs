@@ -94,6 +94,7 @@ impl<R: BufRead + Send + 'static, W: Write + Send + 'static> Approver for Prompt
                 verdict,
                 by,
                 unseen,
+                approval_reason: None,
             })
         };
         match tokio::runtime::Handle::try_current() {

@@ -24,8 +24,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    ApprovalOptions, AskWhen, BadOption, CallPreview, Configurable, HumanDuration, Preview,
-    Resources, RuleBook, RuleEffect, SharedPreview, StandingRule,
+    ApprovalOptions, AskWhen, BadOption, CallPreview, Configurable, HumanDuration, PathBase,
+    Preview, Resources, RuleBook, RuleEffect, SharedPreview, StandingRule,
     config::tool_globs::ToolGlobs,
     decide::{
         approval::{
@@ -224,6 +224,13 @@ impl Approval {
         self
     }
 
+    /// Names the directory that calls work in. It is shown and signed with the request; an approval
+    /// that was given for another directory is requested again.
+    pub fn in_workspace(mut self, workspace: PathBase) -> Self {
+        self.boundary.path_base = Some(workspace);
+        self
+    }
+
     /// Checks the standing rules before asking for approval.
     pub fn with_rules(mut self, rules: RuleBook) -> Self {
         self.rules = Some(rules);
@@ -355,6 +362,7 @@ impl Approval {
         request.quorum = self.quorum.clone();
         request.changed = changed;
         request.signed = self.boundary.keyring.is_some();
+        request.workspace = self.boundary.workspace();
         let preview = self.boundary.preview.as_ref();
         // A preview that panics shows nothing; approval is requested all the same.
         let shown =
@@ -709,6 +717,7 @@ impl Configurable for Approval {
         layer.boundary = ApprovalVerifier {
             keyring: parts.get(),
             preview: parts.get(),
+            path_base: parts.get(),
         };
         layer.rules = parts.get();
         Ok(program.into_iter().fold(layer, Self::or_when))

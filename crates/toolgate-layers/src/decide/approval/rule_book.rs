@@ -31,7 +31,8 @@ use crate::{
 ///
 /// In the approval layer, a rule that allows replaces the approval request, and a rule that denies
 /// denies the call: deny beats allow. A rule that another process revokes stops to apply within a
-/// second. If the rules cannot be loaded, approval is requested.
+/// second. If the rules cannot be loaded, or one of them cannot be read, approval is requested for
+/// every call that no rule denies: the unreadable one may deny it.
 ///
 /// Rules are signed. One that allows counts only if it is signed with a key of the keyring or with
 /// one that [`trusting`](Self::trusting) names: a process that can write to the store cannot allow
@@ -85,12 +86,31 @@ impl StoredRule {
     }
 }
 
+/// A record of the store that should be a rule and cannot be read. It may deny calls, so approval is
+/// requested until it is revoked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableRule {
+    /// The id under which it is stored.
+    pub id: String,
+    /// The reason it cannot be read.
+    pub problem: String,
+}
+
 /// The rules as they were last loaded.
 #[derive(Clone)]
 struct CachedRules {
     at: Timestamp,
     /// Those that have an effect.
     rules: Arc<[CompiledRule]>,
+    /// True if a stored rule could not be read.
+    has_unreadable: bool,
+}
+
+/// The records of the store that are not revoked.
+#[derive(Default)]
+struct LoadedRules {
+    rules: Vec<StandingRule>,
+    unreadable: Vec<UnreadableRule>,
 }
 
 /// The result of looking up the standing rules for a call.
@@ -100,7 +120,7 @@ pub(crate) enum RuleLookup {
     NoMatch,
     /// This rule allows or denies the call.
     Matched(Box<StandingRule>),
-    /// The rules could not be loaded.
+    /// The rules could not be loaded, or one of them cannot be read and may deny the call.
     Unreadable,
 }
 
@@ -225,25 +245,38 @@ impl RuleBook {
     }
 
     /// Returns the rules that are not revoked, by id, including expired ones and those that have no
-    /// effect without a signature.
+    /// effect without a signature. Those that cannot be read are left to
+    /// [`list_unreadable`](Self::list_unreadable).
     ///
     /// # Errors
     ///
-    /// Returns an error if a stored rule cannot be parsed, if there are too many, or if the store
-    /// fails.
+    /// Returns an error if there are too many, or if the store fails.
     pub async fn list(&self) -> Result<Vec<StoredRule>, RuleError> {
+        let rules = self.load_rules().await?.rules;
+        self.find_signers(rules).await
+    }
+
+    /// Returns the stored records that should be rules and cannot be read, by id.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there are too many, or if the store fails.
+    pub async fn list_unreadable(&self) -> Result<Vec<UnreadableRule>, RuleError> {
+        Ok(self.load_rules().await?.unreadable)
+    }
+
+    async fn find_signers(&self, rules: Vec<StandingRule>) -> Result<Vec<StoredRule>, RuleError> {
         let signatures = RuleSignatures::load(&self.store, Self::MOST_RULES).await?;
         let signatures = signatures.ok_or(RuleError::TooMany)?;
         let own: Vec<RulePublicKey> = self.keys.rule_keys().collect();
-        let rules = self.load_rules().await?.into_iter();
-        let signed = rules.map(|rule| {
+        let signed = rules.into_iter().map(|rule| {
             let signer = signatures.find_signer(&rule, &own, &self.trusted);
             StoredRule { rule, signer }
         });
         Ok(signed.collect())
     }
 
-    /// Revokes a rule. When this returns, the rule no longer applies.
+    /// Revokes a rule, also one that cannot be read. When this returns, the rule no longer applies.
     ///
     /// # Errors
     ///
@@ -255,7 +288,10 @@ impl RuleBook {
         by: impl Into<Principal>,
         at: Timestamp,
     ) -> Result<(), RuleError> {
-        if !self.load_rules().await?.iter().any(|rule| rule.id == id) {
+        let loaded = self.load_rules().await?;
+        let is_known = loaded.rules.iter().any(|rule| rule.id == id)
+            || loaded.unreadable.iter().any(|rule| rule.id == id);
+        if !is_known {
             return Err(RuleError::Unknown(id.to_owned()));
         }
         // A revocation is a record of its own: the rule stays stored, and its id cannot be used
@@ -274,9 +310,10 @@ impl RuleBook {
     /// Returns the rule that decides a call, if one does.
     pub(crate) async fn find_rule(&self, call: &Call) -> RuleLookup {
         let now = call.env().clock().now();
-        let Ok(rules) = self.cached_rules(now).await else {
+        let Ok(cached) = self.cached_rules(now).await else {
             return RuleLookup::Unreadable;
         };
+        let rules = cached.rules;
         // A call without a project must not match the rules of every project: `None` would.
         let project = Some(self.project.as_deref().unwrap_or_default());
         let subject = RuleSubject::new(call, call.turn().session, project, &self.root);
@@ -289,6 +326,9 @@ impl RuleBook {
         if let Some(denied) = find(RuleEffect::Deny, RuleMatch::Yes) {
             return found(denied);
         }
+        if cached.has_unreadable {
+            return RuleLookup::Unreadable;
+        }
         // A person has to say whether a rule denies this, so no rule allows it either.
         if find(RuleEffect::Deny, RuleMatch::Unclear).is_some() {
             return RuleLookup::NoMatch;
@@ -296,7 +336,7 @@ impl RuleBook {
         find(RuleEffect::Allow, RuleMatch::Yes).map_or(RuleLookup::NoMatch, found)
     }
 
-    async fn cached_rules(&self, now: Timestamp) -> Result<Arc<[CompiledRule]>, RuleError> {
+    async fn cached_rules(&self, now: Timestamp) -> Result<CachedRules, RuleError> {
         let known = self
             .read
             .lock()
@@ -304,20 +344,19 @@ impl RuleBook {
             .clone();
         // After the clock was set back, the cache counts as expired.
         if let Some(read) = known.filter(|read| now >= read.at && now < read.at.plus(Self::FRESH)) {
-            return Ok(read.rules);
+            return Ok(read);
         }
-        let effective = self
-            .list()
-            .await?
-            .into_iter()
-            .filter(StoredRule::is_effective);
+        let loaded = self.load_rules().await?;
+        let stored = self.find_signers(loaded.rules).await?.into_iter();
+        let effective = stored.filter(StoredRule::is_effective);
         let compiled = effective.map(|stored| CompiledRule::new(stored.rule, &self.root));
-        let rules: Arc<[CompiledRule]> = compiled.collect::<Result<_, _>>()?;
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(CachedRules {
+        let cached = CachedRules {
             at: now,
-            rules: rules.clone(),
-        });
-        Ok(rules)
+            rules: compiled.collect::<Result<_, _>>()?,
+            has_unreadable: !loaded.unreadable.is_empty(),
+        };
+        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some(cached.clone());
+        Ok(cached)
     }
 
     fn clear_cache(&self) {
@@ -325,7 +364,7 @@ impl RuleBook {
     }
 
     /// Loads the rules that are not revoked, signed or not.
-    async fn load_rules(&self) -> Result<Vec<StandingRule>, RuleError> {
+    async fn load_rules(&self) -> Result<LoadedRules, RuleError> {
         let kept = self
             .store
             .list_json(RULE_PREFIX, None, Self::MOST_RULES + 1)
@@ -341,21 +380,33 @@ impl RuleBook {
             .iter()
             .filter_map(|(key, _)| key.strip_prefix(REVOKED_PREFIX))
             .collect();
-        let is_gone = |key: &str| {
-            key.strip_prefix(RULE_PREFIX)
-                .is_some_and(|id| gone.contains(id))
-        };
-        let mut rules = Vec::new();
-        for (key, record) in kept.into_iter().filter(|(key, _)| !is_gone(key)) {
-            // Fail closed: a rule that cannot be parsed may be one that denies.
-            let rule = serde_json::from_value(record.as_value().clone());
-            let rule: StandingRule = rule.map_err(|error| StoreError::Damaged {
-                what: key.to_string(),
-                source: error.into(),
-            })?;
-            rules.push(rule);
+        let mut loaded = LoadedRules::default();
+        for (key, record) in kept {
+            let id = key.strip_prefix(RULE_PREFIX).unwrap_or(&key);
+            if gone.contains(id) {
+                continue;
+            }
+            match self.parse_rule(id, &record) {
+                Ok(rule) => loaded.rules.push(rule),
+                Err(problem) => loaded.unreadable.push(UnreadableRule {
+                    id: id.to_owned(),
+                    problem,
+                }),
+            }
         }
-        Ok(rules)
+        Ok(loaded)
+    }
+
+    /// Parses the record with this id. One that this version does not understand is not read in part:
+    /// it may be one that denies.
+    fn parse_rule(&self, id: &str, record: &Json) -> Result<StandingRule, String> {
+        let rule: StandingRule =
+            serde_json::from_value(record.as_value().clone()).map_err(|error| error.to_string())?;
+        if rule.id != id {
+            return Err(format!("it has the id {:?}", rule.id));
+        }
+        CompiledRule::new(rule.clone(), &self.root).map_err(|error| error.to_string())?;
+        Ok(rule)
     }
 }
 

@@ -55,6 +55,9 @@ pub enum UndraftableRule {
     /// One person's rule must not stand for the approvals of several.
     #[error("the call needs more than one approval, and a rule is the decision of one person")]
     Quorum,
+    /// A rule would not answer the next such request either.
+    #[error("a call like this is asked about each time, so a rule would not count")]
+    EachTime,
     /// The request was stored without the name of the tool, or no tool can have the name.
     #[error("the approval request does not name a tool")]
     NoTool,
@@ -105,13 +108,16 @@ impl RuleDraft {
     /// # Errors
     ///
     /// Returns an error if the arguments are not shown exactly as they will run, if the request needs
-    /// several approvals, or if it names no tool.
+    /// several approvals, if calls like it are asked about each time, or if it names no tool.
     pub fn check_request(request: &ApprovalRequest) -> Result<(), UndraftableRule> {
         if request.withheld || request.arguments.digest() != request.arguments_digest {
             return Err(UndraftableRule::Redacted);
         }
         if request.quorum.is_some() {
             return Err(UndraftableRule::Quorum);
+        }
+        if request.each_time {
+            return Err(UndraftableRule::EachTime);
         }
         // A rule names tools by a glob: another name could match more than itself.
         if request.tool.check_characters().is_err() {
@@ -213,6 +219,17 @@ mod tests {
         assert_eq!(
             RuleDraft::check_request(&request),
             Err(UndraftableRule::Quorum)
+        );
+    }
+
+    #[test]
+    fn no_rule_is_drafted_for_a_request_that_is_made_each_time() {
+        let call = call_with("write_file", json!({ "path": ".envrc" }));
+        let call = call.require_approval_each_time("it acts later", None);
+        let request = ApprovalRequest::for_call(&call).naming_requirements(&call);
+        assert_eq!(
+            RuleDraft::check_request(&request),
+            Err(UndraftableRule::EachTime)
         );
     }
 

@@ -10,13 +10,18 @@ use toolgate_core::{
     run_contained_sync,
 };
 
-use crate::decide::approval::preview::{Preview, SharedPreview};
+use crate::{
+    PathBase,
+    decide::approval::preview::{Preview, SharedPreview},
+};
 
 /// The keys and the preview that an approval is verified with.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ApprovalVerifier {
     pub(crate) keyring: Option<Keyring>,
     pub(crate) preview: Option<SharedPreview>,
+    /// The directory that calls work in.
+    pub(crate) path_base: Option<PathBase>,
 }
 
 /// The result of verifying an answer.
@@ -31,6 +36,12 @@ pub(crate) enum VerifiedApproval {
 }
 
 impl ApprovalVerifier {
+    /// Returns the directory that calls work in, as it is shown.
+    pub(crate) fn workspace(&self) -> Option<String> {
+        let base = self.path_base.as_ref();
+        base.map(|base| base.root().display().to_string())
+    }
+
     /// Verifies an approval against the stored request and the current state of files and policy.
     pub(crate) async fn verify(
         &self,
@@ -63,6 +74,13 @@ impl ApprovalVerifier {
             };
         };
         let mut changed = self.changed_files(call, &question);
+        // A request of an earlier version does not name the directory.
+        if question.workspace.is_some()
+            && question.workspace != self.workspace()
+            && !has_started(call)
+        {
+            changed.push(ApprovalChange::Workspace);
+        }
         // Counted again here: the answer may be from a version that counted claimed names.
         if !meets_quorum(&question, answer) {
             changed.push(ApprovalChange::Approvers);

@@ -64,6 +64,7 @@ pub(crate) struct CallFeatures<'a> {
     /// Number of bytes of commands that may still be read.
     unread_bytes: usize,
     hinted: OnceCell<Vec<ResolvedPath>>,
+    hinted_besides_contents: OnceCell<Vec<ResolvedPath>>,
     spoken: OnceCell<Vec<ResolvedPath>>,
     words: OnceCell<Vec<String>>,
     hosts: OnceCell<CallHosts>,
@@ -142,6 +143,16 @@ pub(crate) struct CallUrl {
     pub(crate) plain: Option<PlainUrl>,
 }
 
+/// Arguments that hold the content of a file beside its path.
+const FILE_CONTENTS: [&str; 6] = [
+    "content",
+    "contents",
+    "new_string",
+    "new_text",
+    "old_string",
+    "old_text",
+];
+
 /// Maximum length of a text that counts as a possible path or host without a matching name.
 const MAX_HINT_BYTES: usize = 512;
 /// Maximum number of texts or words that are looked up in the file system. Beyond it only the
@@ -178,6 +189,7 @@ impl<'a> CallFeatures<'a> {
             crowded: false,
             unread_bytes: MAX_COMMAND_BYTES,
             hinted: OnceCell::new(),
+            hinted_besides_contents: OnceCell::new(),
             spoken: OnceCell::new(),
             words: OnceCell::new(),
             hosts: OnceCell::new(),
@@ -208,18 +220,37 @@ impl<'a> CallFeatures<'a> {
 
     /// Returns the places that texts of any name may lead to.
     pub(crate) fn hinted_places(&self) -> &[ResolvedPath] {
-        self.hinted.get_or_init(|| {
-            // `event.key` is code rather than a file name, unless such a file exists.
-            let is_code = |text: &str| {
-                text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.')
-            };
-            let is_there = |text: &str| {
-                let from = |dir: &String| self.root.has_entry(&format!("{dir}/{text}"));
-                self.root.has_entry(text) || self.dirs.iter().any(from)
-            };
-            let texts = self.texts.iter().map(|text| text.trim_matches(['@', ' ']));
-            self.locate_texts(texts.filter(|text| !is_code(text) || is_there(text)))
+        self.hinted
+            .get_or_init(|| self.locate_hints(self.texts.iter().copied()))
+    }
+
+    /// Returns the places that texts of any name may lead to, without the content of a file that the
+    /// call writes: `AGENTS.md` as the only word of a file names no other file.
+    pub(crate) fn hinted_places_without_contents(&self) -> &[ResolvedPath] {
+        let named = |name: &&str| self.call.arguments.get(name)?.as_str();
+        let contents: Vec<&str> = FILE_CONTENTS.iter().filter_map(named).collect();
+        let is_content = |text: &&&str| contents.iter().any(|it| std::ptr::eq(*it, **text));
+        // Only beside the path of the file is it its content.
+        if self.places.is_empty() || !self.texts.iter().any(|text| is_content(&text)) {
+            return self.hinted_places();
+        }
+        self.hinted_besides_contents.get_or_init(|| {
+            let others = self.texts.iter().filter(|text| !is_content(text));
+            self.locate_hints(others.copied())
         })
+    }
+
+    fn locate_hints<'t>(&self, texts: impl Iterator<Item = &'t str>) -> Vec<ResolvedPath> {
+        // `event.key` is code rather than a file name, unless such a file exists.
+        let is_code = |text: &str| {
+            text.contains('.') && !text.contains(['/', '\\', '~']) && !text.starts_with('.')
+        };
+        let is_there = |text: &str| {
+            let from = |dir: &String| self.root.has_entry(&format!("{dir}/{text}"));
+            self.root.has_entry(text) || self.dirs.iter().any(from)
+        };
+        let texts = texts.map(|text| text.trim_matches(['@', ' ']));
+        self.locate_texts(texts.filter(|text| !is_code(text) || is_there(text)))
     }
 
     /// Returns the places that words of the commands may name.

@@ -1,5 +1,7 @@
 //! Judges a call by rules, and picks the stricter of several answers.
 
+mod doubt;
+
 use std::{
     cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
@@ -20,11 +22,12 @@ use crate::{
         matching::{
             acting_files,
             commands::CommandPattern,
+            git_config,
             hosts::{DomainPatterns, PlainUrl, compile_url_globs, normalize_url, parse_plain_url},
             path_patterns::{LoosePathPatterns, StrictPathPatterns},
             paths::{ResolvedPath, percent_decode},
             secret_files,
-            shell::{CommandWords, ShellWord, shorten},
+            shell::{CommandWords, shorten},
         },
         rules::check_rule,
     },
@@ -150,8 +153,8 @@ impl RuleSet {
         let may_allow = self.options.default != PolicyFallback::Deny || !self.rules.is_empty();
         // A command that cannot be read may be one that a rule denies.
         let rule = |rule: &CompiledPolicyRule| {
-            rule.effect == PolicyEffect::Ask
-                || (rule.effect == PolicyEffect::Deny && rule.command.is_some())
+            let may_doubt = rule.command.is_some() || rule.is_about_hosts();
+            rule.effect == PolicyEffect::Ask || (rule.effect == PolicyEffect::Deny && may_doubt)
         };
         by_default || (self.options.acting_files && may_allow) || self.rules.iter().any(rule)
     }
@@ -190,15 +193,17 @@ impl RuleSet {
         } else {
             facts.command_places()
         };
-        let places = { facts.places.iter() }
-            .chain(facts.hinted_places())
-            .chain(commands);
+        let hinted = facts.hinted_places_without_contents();
+        let places = { facts.places.iter() }.chain(hinted.iter()).chain(commands);
         let entry = |place: &ResolvedPath| {
             acting_files::acting_entry(place).filter(|_| !self.names_exactly(place, facts))
         };
         let mut entries: BTreeSet<&'static str> = places.filter_map(entry).collect();
         if !only_reads && { facts.glob_texts() }.any(acting_files::expands_to_acting_file) {
             entries.insert("a file that a wildcard may expand to");
+        }
+        if git_config::may_write_acting_config(facts) {
+            entries.insert("a setting of git that runs a program or loads more settings");
         }
         entries
     }
@@ -252,9 +257,8 @@ impl RuleSet {
             ));
         }
         let doubtful = strict().filter_map(|rule| Some((rule, rule.find_doubt(facts)?)));
-        let (rule, piece) = doubtful.min_by(|(a, _), (b, _)| a.label.cmp(&b.label))?;
-        let reason = format!("cannot tell which command this runs: `{piece}`");
-        Some(ask(Some(rule.name.clone()), reason))
+        let (rule, doubt) = doubtful.min_by(|(a, _), (b, _)| a.label.cmp(&b.label))?;
+        Some(ask(Some(rule.name.clone()), doubt.to_string()))
     }
 
     /// Judges an access to a path by what denies it or asks about it, for a call that was let pass.
@@ -544,29 +548,6 @@ impl CompiledPolicyRule {
         self.path.is_some() || self.command.is_some() || self.url.is_some() || self.domain.is_some()
     }
 
-    /// Returns the piece of a command because of which it cannot be told whether the rule matches.
-    fn find_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<&'f str> {
-        let patterns = self.command.as_ref()?;
-        let expands =
-            |words: &&Vec<ShellWord>| patterns.iter().any(|pattern| pattern.may_expand_to(words));
-        let unknown = |words: &'f Vec<ShellWord>| words.iter().find(|word| !word.certain);
-        let piece = |command: &'f CallCommand| {
-            let reading = &command.reading;
-            let expanded = || reading.commands.iter().find(expands).and_then(unknown);
-            let mentioned = || {
-                let words = reading.commands.iter();
-                let mut pairs = words.flat_map(|words| patterns.iter().map(move |it| (it, words)));
-                pairs.find_map(|(pattern, words)| pattern.find_mention(words))
-            };
-            let unread = reading.unread.as_deref();
-            unread
-                .or_else(|| expanded().map(|word| word.text.as_str()))
-                .or_else(mentioned)
-        };
-        let piece = facts.commands.iter().find_map(piece)?;
-        self.matches_besides_commands(facts).then_some(piece)
-    }
-
     /// Checks whether the call may be one that the rule asks about or denies. Doubt counts as a
     /// match.
     fn may_match(&self, facts: &CallFeatures<'_>) -> bool {
@@ -587,6 +568,30 @@ impl CompiledPolicyRule {
 
     /// Checks the conditions of a rule that asks or denies, apart from the one about commands.
     fn matches_besides_commands(&self, facts: &CallFeatures<'_>) -> bool {
+        self.matches_besides_hosts(facts) && self.matches_hosts(facts)
+    }
+
+    /// Checks the hosts that a rule that asks or denies names, if it names any.
+    fn matches_hosts(&self, facts: &CallFeatures<'_>) -> bool {
+        let domain = |domains: &DomainPatterns| {
+            let hosts = facts.hosts();
+            hosts.named.iter().any(|host| domains.contains(host))
+                || hosts.mentioned.iter().any(|word| domains.names_word(word))
+        };
+        let url = |globs: &GlobSet| {
+            let plain = |url: &CallUrl| {
+                url.plain
+                    .as_ref()
+                    .is_some_and(|url| globs.is_match(url.whole.to_lowercase()))
+            };
+            facts.urls.iter().any(plain) || facts.url_texts().any(|text| url_may_match(globs, text))
+        };
+        self.domain.as_ref().is_none_or(domain) && self.url.as_ref().is_none_or(url)
+    }
+
+    /// Checks the conditions of a rule that asks or denies, apart from those about commands and
+    /// hosts.
+    fn matches_besides_hosts(&self, facts: &CallFeatures<'_>) -> bool {
         let annotations = facts.call.annotations();
         let kind =
             |kinds: &Vec<ToolKind>| annotations.kind.is_none_or(|kind| kinds.contains(&kind));
@@ -602,19 +607,6 @@ impl CompiledPolicyRule {
             }
             PathCondition::Within(_) => false,
         };
-        let domain = |domains: &DomainPatterns| {
-            let hosts = facts.hosts();
-            hosts.named.iter().any(|host| domains.contains(host))
-                || hosts.mentioned.iter().any(|word| domains.names_word(word))
-        };
-        let url = |globs: &GlobSet| {
-            let plain = |url: &CallUrl| {
-                url.plain
-                    .as_ref()
-                    .is_some_and(|url| globs.is_match(url.whole.to_lowercase()))
-            };
-            facts.urls.iter().any(plain) || facts.url_texts().any(|text| url_may_match(globs, text))
-        };
         self.is_about(facts)
             && self.kind.as_ref().is_none_or(kind)
             && self
@@ -624,8 +616,6 @@ impl CompiledPolicyRule {
                 .repeat
                 .is_none_or(|times| facts.earlier >= times as usize)
             && self.path.as_ref().is_none_or(path)
-            && self.domain.as_ref().is_none_or(domain)
-            && self.url.as_ref().is_none_or(url)
     }
 
     /// Checks whether the rule, in asking about a call, asked about the paths that it names. A text

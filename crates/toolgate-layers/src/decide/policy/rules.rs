@@ -19,7 +19,7 @@ pub struct PolicyOptions {
     /// True if files that hold secrets (`.env`, private keys, credentials) are denied, whatever the
     /// rules say.
     pub secrets_files: bool,
-    /// True if a call that changes a file that acts later (`.git`, `.envrc`, `.github`, `AGENTS.md`,
+    /// True if a call that changes a file that acts later (`.git`, `.vscode`, `.github`, `AGENTS.md`,
     /// `toolgate.toml`, start-up files of shells …) needs an approver's decision each time, whatever
     /// the rules and the standing rules allow. Only a rule that allows and names the very file, in
     /// `path` and without wildcards, is an exception.

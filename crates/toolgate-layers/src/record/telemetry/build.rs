@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use toolgate_core::{
     Call, Json, LayerNote, LayerStatus, Outcome, SettledOutcome, Status, Suspension,
-    UnsettledReason, Verdict,
+    UnsettledReason, Verdict, serialized_word,
 };
 
 use crate::{
@@ -134,14 +134,16 @@ impl SpanRecorder {
             );
         span.error = is_error_status(status).then(|| status.as_str().into());
         if is_error_status(status) {
-            let category = settled.error.as_ref().map(|error| error.category);
-            let word = match category.map(serde_json::to_value) {
-                Some(Ok(serde_json::Value::String(word))) => word,
-                Some(_) | None => status.as_str().to_owned(),
+            let word = match &settled.error {
+                Some(error) => serialized_word(&error.category),
+                None => status.as_str().to_owned(),
             };
             span.attributes.put("error.type", word);
         }
+        self.add_notes(span, settled);
+        self.add_exception(span, settled);
         self.add_content(span, ContentAttributes::RESULT, &settled.value);
+        self.add_model_text(span, settled);
         let ended_at = span.ended_at;
         let name = if status.is_refusal() {
             status.as_str()
@@ -150,6 +152,43 @@ impl SpanRecorder {
         };
         span.add_event(name, ended_at)
             .put("toolgate.status", status.as_str());
+    }
+
+    /// Adds the summary and the description, such as the reason that the model stated.
+    fn add_notes(&self, span: &mut ToolSpan, settled: &SettledOutcome) {
+        let Some(notes) = settled.notes.fields() else {
+            return;
+        };
+        for (name, text) in [
+            ("toolgate.summary", notes.summary.as_deref()),
+            ("toolgate.description", notes.description.as_deref()),
+        ] {
+            let text = text.and_then(|text| self.keeper.sanitize_text(text));
+            let text = text.map(|text| truncate_text(text, MAX_DESCRIPTION_CHARS));
+            span.attributes.put_some(name, text);
+        }
+    }
+
+    /// Adds the error as the operator may read it: cause, panic message, stack.
+    fn add_exception(&self, span: &mut ToolSpan, settled: &SettledOutcome) {
+        let Some(error) = &settled.error else {
+            return;
+        };
+        let Some(detail) = &error.operator else {
+            return;
+        };
+        let at = span.ended_at;
+        let exception = span.add_event("exception", at);
+        exception.put("exception.type", serialized_word(&error.category));
+        // Fails closed like captured content: a cause may quote a connection string.
+        let detail = self.keeper.sanitize_text(detail);
+        match detail.filter(|_| self.keeper.has_redactor()) {
+            Some(detail) => exception.put(
+                "exception.message",
+                truncate_text(detail, MAX_CONTENT_CHARS),
+            ),
+            None => exception.put("toolgate.exception.withheld", true),
+        };
     }
 
     /// Adds digest and size, and the content itself only if it is configured and redacted.
@@ -173,6 +212,17 @@ impl SpanRecorder {
         } else {
             span.attributes.put(names.withheld, true);
         }
+    }
+
+    /// Adds the text that the model reads, if it is not the result itself and content is captured.
+    fn add_model_text(&self, span: &mut ToolSpan, settled: &SettledOutcome) {
+        span.attributes
+            .put("toolgate.result.model_bytes", settled.model_size());
+        let text = settled.text.as_deref();
+        let text = text.filter(|_| self.capture_content && self.keeper.has_redactor());
+        let text = text.and_then(|text| self.keeper.sanitize_text(text));
+        let text = text.map(|text| truncate_text(text, MAX_CONTENT_CHARS));
+        span.attributes.put_some("toolgate.result.model_text", text);
     }
 
     /// Adds a child span for each layer.
@@ -299,14 +349,14 @@ fn layer_status_word(status: LayerStatus) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{SharedRedactor, SharedSpanSink, Telemetry, span_fn};
+    use crate::{RequireReason, SharedRedactor, SharedSpanSink, Telemetry, span_fn};
     use serde_json::json;
     use std::{sync::Mutex, time::Duration};
     use toolgate_core::{
         Band, CallSeed, Labels, Layer, LayerExt, Next, RedactionError, Redactor, Stack, around,
         from_fn, map_outcome,
     };
-    use toolgate_core::{Failure, Refusal};
+    use toolgate_core::{Failure, Refusal, ToolError, ToolOutput};
     use toolgate_testkit::{
         FakeExecutor, TestClock, call, call_with, echo, echo_under, env_at, run_twice, seed,
     };
@@ -606,6 +656,79 @@ mod tests {
                 "{name} of what cannot be redacted"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn the_cause_of_a_failure_is_on_the_span_redacted_or_withheld() {
+        let failing = || {
+            let error = ToolError::new("the tool failed").with_operator_detail("hunter2 refused");
+            FakeExecutor::new().then(Outcome::failed(error))
+        };
+        let exception = |span: &ToolSpan| {
+            let event = span.events.iter().find(|event| event.name == "exception");
+            event.expect("is there").attributes.clone()
+        };
+        let (telemetry, spans) = catching();
+        let redacting = telemetry.redactor(SharedRedactor::new(Blank));
+        Stack::over(failing())
+            .layer(redacting)
+            .build()
+            .expect("in order")
+            .run(call("t"))
+            .await;
+        let shown = exception(&only(&spans));
+        assert_eq!(shown.text("exception.message"), Some("*** refused"));
+        assert_eq!(shown.text("exception.type"), Some("internal"));
+
+        let (telemetry, spans) = catching();
+        Stack::over(failing())
+            .layer(telemetry)
+            .build()
+            .expect("in order")
+            .run(call("t"))
+            .await;
+        let shown = exception(&only(&spans));
+        assert_eq!(
+            shown.text("exception.message"),
+            None,
+            "there is no redactor"
+        );
+        assert_eq!(shown.get("toolgate.exception.withheld"), Some(&true.into()));
+    }
+
+    #[tokio::test]
+    async fn the_text_for_the_model_is_on_the_span_if_content_is_captured() {
+        for (captured, expected) in [(true, Some("saw ***")), (false, None)] {
+            let (telemetry, spans) = catching();
+            let telemetry = telemetry.redactor(SharedRedactor::new(Blank));
+            let output = ToolOutput::from(json!(1)).with_text("saw hunter2");
+            let stack = Stack::over(FakeExecutor::new().then(Outcome::ok(output)))
+                .layer(telemetry.capture_content(captured))
+                .build()
+                .expect("in order");
+            stack.run(call("t")).await;
+            let span = only(&spans);
+            assert_eq!(span.attributes.text("toolgate.result.model_text"), expected);
+            let bytes = span.attributes.get("toolgate.result.model_bytes");
+            assert_eq!(bytes, Some(&11usize.into()));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_reason_that_the_model_stated_is_on_the_span() {
+        let (telemetry, spans) = catching();
+        let stack = Stack::over(echo())
+            .layer(telemetry.redactor(SharedRedactor::new(Blank)))
+            .layer(RequireReason::new())
+            .build()
+            .expect("in order");
+        let reason = "find hunter2 in the code";
+        stack.run(call_with("t", json!({ "reason": reason }))).await;
+        let span = only(&spans);
+        assert_eq!(
+            span.attributes.text("toolgate.summary"),
+            Some("find *** in the code")
+        );
     }
 
     #[tokio::test]

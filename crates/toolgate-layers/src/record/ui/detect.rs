@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 use toolgate_core::{
-    Arguments, Call, Json, ResourceKind, SettledOutcome, ToolKind, Trail, note_keys,
+    Arguments, Call, FileChange, FileChangeKind, Json, ResourceKind, SettledOutcome, ToolKind,
+    Trail, note_keys,
     patch::{Patch, PatchedFile},
 };
 
-use crate::{FileChange, FileChangeKind, shape::output_cap::shared_text::json_size};
+use crate::shape::output_cap::shared_text::json_size;
 
 /// The keys under which a result lists its changes.
 const CHANGE_LIST_KEYS: [&str; 2] = ["files_changed", "changes"];

@@ -5,17 +5,16 @@ use std::path::{Component, Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
-    Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, Status, Timestamp, Trail,
+    Band, Call, FileChange, FileChangeKind, Layer, LayerCapabilities, Next, Outcome,
+    SettledOutcome, Status, Timestamp, Trail,
 };
 
-use crate::{
-    BadOption, Configurable, FileChange, FileChangeKind, FileWatcher, PathBase, Resources,
-    record::ui::detect::detect_changes,
-};
+use crate::{BadOption, Configurable, PathBase, Resources, record::ui::detect::detect_changes};
 
-/// Notifies a [`FileWatcher`] of the files that a successful call has changed.
+/// Reports the files that a successful call has changed, as the event `tool_files_changed`.
 ///
-/// The model notices nothing. The changes come from the first source that has any: the list
+/// Screens show the event, and a [`FileWatcher`](crate::FileWatcher) that is given the events of a
+/// session notifies its subscribers. The model notices nothing. The changes come from the first source that has any: the list
 /// `files_changed` or `changes` of the result, the note `files`, a patch in the argument `patch` or
 /// `diff`, and for a tool that edits, deletes or moves, the arguments that its annotations declare
 /// as paths. Arguments are those that the tool received. A call that failed, was blocked, denied or
@@ -24,16 +23,14 @@ use crate::{
 ///
 /// ```
 /// use toolgate_core::Stack;
-/// use toolgate_layers::{FileChanges, FileWatcher};
+/// use toolgate_layers::FileChanges;
 /// use toolgate_testkit::echo;
 ///
-/// let watcher = FileWatcher::new();
-/// let stack = Stack::over(echo()).layer(FileChanges::new(watcher.clone())).build()?;
+/// let stack = Stack::over(echo()).layer(FileChanges::new()).build()?;
 /// # Ok::<(), toolgate_core::StackError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct FileChanges {
-    watcher: FileWatcher,
     workspace: Option<PathBase>,
     options: FileChangesOptions,
 }
@@ -53,13 +50,9 @@ impl Default for FileChangesOptions {
 }
 
 impl FileChanges {
-    /// Creates a layer that notifies `watcher`.
-    pub fn new(watcher: FileWatcher) -> Self {
-        Self {
-            watcher,
-            workspace: None,
-            options: FileChangesOptions::default(),
-        }
+    /// Creates a layer with the default options.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Reads sizes and times of files below `workspace`.
@@ -68,53 +61,38 @@ impl FileChanges {
         self
     }
 
-    /// Notifies the watcher of the changes of a call.
+    /// Reports the changes of a call.
     fn report_changes(&self, call: &Call, settled: &SettledOutcome, trail: &Trail) {
-        for change in detect_changes(call, settled, trail)
-            .into_iter()
-            .take(self.options.max_changes)
-        {
-            let tool_name = Some(call.tool.clone());
-            let call_id = Some(call.id);
-            self.watcher.notify(FileChange {
-                tool_name,
-                call_id,
-                ..self.with_metadata(change)
-            });
+        let mut changes = detect_changes(call, settled, trail);
+        let omitted = changes.len().saturating_sub(self.options.max_changes);
+        changes.truncate(self.options.max_changes);
+        if !changes.is_empty() {
+            let changes = changes.into_iter().map(|change| self.with_metadata(change));
+            let probe = call.env().probe();
+            probe.report_files(call, changes.collect(), omitted as u64);
         }
     }
 
     /// Adds size and time from the file system, if the file is inside the workspace.
-    fn with_metadata(&self, change: FileChange) -> FileChange {
+    fn with_metadata(&self, mut change: FileChange) -> FileChange {
         let Some(workspace) = &self.workspace else {
             return change;
         };
-        let relative = |path: &str| match Path::new(path).strip_prefix(workspace.root()) {
-            Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
-            _ => path.to_owned(),
-        };
-        let change = FileChange {
-            path: relative(&change.path),
-            old_path: change.old_path.as_deref().map(relative),
-            ..change
-        };
-        match path_inside(workspace.root(), &change.path)
-            .and_then(|file| std::fs::symlink_metadata(file).ok())
-        {
-            Some(metadata) if change.change != FileChangeKind::Deleted => {
-                let since_epoch = metadata
-                    .modified()
-                    .ok()
-                    .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
-                let modified_at = since_epoch.map(|since| Timestamp::EPOCH.plus(since));
-                FileChange {
-                    size: Some(metadata.len()),
-                    modified_at,
-                    ..change
-                }
-            }
-            _ => change,
+        let root = workspace.root();
+        change.path = relative_path(root, &change.path);
+        let old_path = change.old_path.as_deref();
+        change.old_path = old_path.map(|path| relative_path(root, path));
+        let file = path_inside(root, &change.path);
+        let metadata = file.and_then(|file| std::fs::symlink_metadata(file).ok());
+        if let Some(metadata) = metadata.filter(|_| change.change != FileChangeKind::Deleted) {
+            let since_epoch = metadata
+                .modified()
+                .ok()
+                .and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok());
+            change.size = Some(metadata.len());
+            change.modified_at = since_epoch.map(|since| Timestamp::EPOCH.plus(since));
         }
+        change
     }
 }
 
@@ -131,7 +109,6 @@ impl Configurable for FileChanges {
             ));
         }
         Ok(Self {
-            watcher: parts.get_or_default(),
             workspace: parts.get(),
             options,
         })
@@ -168,6 +145,14 @@ impl Layer for FileChanges {
     }
 }
 
+/// Returns the path relative to `root` if it is below it, or else as it is.
+fn relative_path(root: &Path, path: &str) -> String {
+    match Path::new(path).strip_prefix(root) {
+        Ok(inside) if !inside.as_os_str().is_empty() => inside.to_string_lossy().into_owned(),
+        _ => path.to_owned(),
+    }
+}
+
 /// Returns the file at `path` below `root`, or `None` if the path leads outside. The last part is
 /// not followed.
 fn path_inside(root: &Path, path: &str) -> Option<PathBuf> {
@@ -196,7 +181,7 @@ mod tests {
         Annotations, ApprovalAnswer, ApprovalRequest, Arguments, CallSeed, Decision, Json,
         Registry, Resource, Schema, Stack, ToolKind, ToolOutput, ToolSpec, Verdict, View, map_call,
     };
-    use toolgate_testkit::{FakeExecutor, run_twice, seed, seed_for};
+    use toolgate_testkit::{FakeExecutor, ReportProbe, run_twice, seed, seed_for};
 
     fn view() -> View {
         let registry = Registry::new();
@@ -229,15 +214,14 @@ mod tests {
         seed: CallSeed,
         outcome: Outcome,
     ) -> Vec<(FileChangeKind, String, Option<String>)> {
-        let watcher = FileWatcher::new();
-        let layer = FileChanges::new(watcher.clone());
+        let probe = ReportProbe::new();
         let stack = Stack::over(FakeExecutor::new().then(outcome))
-            .layer(layer)
+            .layer(FileChanges::new())
             .build()
             .expect("in order");
-        stack.run(Call::new(seed)).await;
-        let newest_last = watcher.recent_changes(100).into_iter().rev();
-        newest_last
+        stack.run(Call::new(probe.attach(seed))).await;
+        let files = probe.files().into_iter();
+        files
             .map(|change| (change.change, change.path, change.old_path))
             .collect()
     }
@@ -334,29 +318,28 @@ mod tests {
 
     #[tokio::test]
     async fn a_rehearsal_reports_nothing_whatever_its_outcome() {
-        let watcher = FileWatcher::new();
+        let probe = ReportProbe::new();
         let answer = toolgate_core::from_fn(async |_, _| Outcome::ok(json!({ "changes": ["a"] })));
-        let layer = FileChanges::new(watcher.clone());
         let stack = Stack::over(FakeExecutor::new())
-            .layer(layer)
+            .layer(FileChanges::new())
             .layer(answer)
             .build()
             .expect("in order");
-        let seed = seed_of("edit", json!({ "path": "a" }));
+        let seed = probe.attach(seed_of("edit", json!({ "path": "a" })));
         stack
             .run(Call::new(CallSeed {
                 rehearsal: true,
                 ..seed.clone()
             }))
             .await;
-        assert!(watcher.recent_changes(10).is_empty());
+        assert!(probe.files().is_empty());
         stack.run(Call::new(seed)).await;
-        assert_eq!(watcher.recent_changes(10).len(), 1);
+        assert_eq!(probe.files().len(), 1);
     }
 
     #[tokio::test]
     async fn the_path_that_the_tool_received_is_reported() {
-        let watcher = FileWatcher::new();
+        let probe = ReportProbe::new();
         let redirect = map_call(|call: Call| {
             let arguments = call
                 .arguments
@@ -364,19 +347,14 @@ mod tests {
                 .expect("flat");
             call.with_arguments(arguments)
         });
-        let layer = FileChanges::new(watcher.clone());
         let stack = Stack::over(FakeExecutor::new())
-            .layer(layer)
+            .layer(FileChanges::new())
             .layer(redirect)
             .build()
             .expect("in order");
-        assert!(
-            stack
-                .run(Call::new(seed_of("edit", json!({ "path": "a" }))))
-                .await
-                .is_ok()
-        );
-        assert_eq!(watcher.recent_changes(10)[0].path, "elsewhere");
+        let seed = probe.attach(seed_of("edit", json!({ "path": "a" })));
+        assert!(stack.run(Call::new(seed)).await.is_ok());
+        assert_eq!(probe.files()[0].path, "elsewhere");
     }
 
     #[tokio::test]
@@ -397,20 +375,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_that_suspends_reports_once() {
-        let watcher = FileWatcher::new();
-        let seed = seed_of("edit", json!({ "path": "a" }));
-        run_twice(FileChanges::new(watcher.clone()), seed.clone())
-            .await
-            .assert_replays();
-        let changes = watcher.recent_changes(10);
-        assert_eq!(changes.len(), 1);
-        assert_eq!(
-            (
-                changes[0].call_id,
-                changes[0].tool_name.as_ref().map(|name| name.as_str())
-            ),
-            (Some(seed.id), Some("edit"))
-        );
+        let probe = ReportProbe::new();
+        let seed = probe.attach(seed_of("edit", json!({ "path": "a" })));
+        run_twice(FileChanges::new(), seed).await.assert_replays();
+        assert_eq!(probe.files().len(), 1);
     }
 
     #[cfg(unix)]
@@ -421,8 +389,8 @@ mod tests {
         std::fs::write(root.path().join("in.txt"), "12345").expect("writes");
         std::fs::write(outside.path().join("out.txt"), "123").expect("writes");
         std::os::unix::fs::symlink(outside.path(), root.path().join("link")).expect("links");
-        let watcher = FileWatcher::new();
-        let layer = FileChanges::new(watcher.clone()).workspace(PathBase::new(root.path()));
+        let probe = ReportProbe::new();
+        let layer = FileChanges::new().workspace(PathBase::new(root.path()));
         let absolute = root.path().join("in.txt").to_string_lossy().into_owned();
         let secret = outside
             .path()
@@ -435,11 +403,11 @@ mod tests {
             .layer(layer)
             .build()
             .expect("in order");
-        stack.run(Call::new(seed("write", json!({})))).await;
-        let known: Vec<_> = watcher
-            .recent_changes(10)
+        let seed = probe.attach(seed("write", json!({})));
+        stack.run(Call::new(seed)).await;
+        let known: Vec<_> = probe
+            .files()
             .into_iter()
-            .rev()
             .map(|change| (change.size, change.modified_at.is_some()))
             .collect();
         let unknown = (None, false);
@@ -455,7 +423,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            watcher.recent_changes(5)[4].path,
+            probe.files()[1].path,
             "in.txt",
             "relative to the root of the workspace"
         );

@@ -7,16 +7,17 @@ use std::{
 };
 
 use globset::{GlobBuilder, GlobMatcher};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use toolgate_core::{CallId, Timestamp, ToolName, run_contained_sync};
+use toolgate_core::{Event, FileChange, ToolEvent, run_contained_sync, strip_dot_slash};
 
 /// Notifies subscribers of changes that tools report, and stores the last of them. Clones share it.
 ///
-/// It watches tools, not the disk: changes that are not made by a tool are not seen.
+/// It is filled from the events of a session through [`apply_event`](Self::apply_event). The layer
+/// `file_changes` reports them. It watches tools, not the disk: changes that are not made by a tool
+/// are not seen.
 ///
 /// ```
-/// use toolgate_layers::{FileChange, FileChangeKind, FileWatcher};
+/// use toolgate_core::{FileChange, FileChangeKind};
+/// use toolgate_layers::FileWatcher;
 ///
 /// let watcher = FileWatcher::new();
 /// watcher.subscribe("src/**/*.rs", |change| println!("{} was {:?}", change.path, change.change))?;
@@ -44,45 +45,6 @@ struct FileSubscription {
     handler: Arc<dyn Fn(&FileChange) + Send + Sync>,
 }
 
-/// A file that a tool has changed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[non_exhaustive]
-pub struct FileChange {
-    /// The path, as the tool gives it, without a leading `./`.
-    pub path: String,
-    /// The kind of change.
-    pub change: FileChangeKind,
-    /// The previous path, if the file was renamed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub old_path: Option<String>,
-    /// The current size in bytes, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<u64>,
-    /// The modification time in the file system, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub modified_at: Option<Timestamp>,
-    /// The tool that changed the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_name: Option<ToolName>,
-    /// The call that changed the file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub call_id: Option<CallId>,
-}
-
-/// The kind of a file change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FileChangeKind {
-    /// The file is new.
-    Created,
-    /// The content has changed.
-    Modified,
-    /// The file was deleted.
-    Deleted,
-    /// The file has another path.
-    Renamed,
-}
-
 /// The id of a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SubscriptionId(u64);
@@ -91,35 +53,6 @@ pub struct SubscriptionId(u64);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid path pattern: {0}")]
 pub struct InvalidPattern(String);
-
-impl FileChange {
-    /// Creates a change of the file at `path`.
-    pub fn new(path: &str, change: FileChangeKind) -> Self {
-        let path = strip_dot_slash(path).to_owned();
-        let old_path = None;
-        let size = None;
-        let modified_at = None;
-        let tool_name = None;
-        let call_id = None;
-        Self {
-            path,
-            change,
-            old_path,
-            size,
-            modified_at,
-            tool_name,
-            call_id,
-        }
-    }
-
-    /// Creates a rename from `old_path` to `path`.
-    pub fn renamed(old_path: &str, path: &str) -> Self {
-        Self {
-            old_path: Some(strip_dot_slash(old_path).to_owned()),
-            ..Self::new(path, FileChangeKind::Renamed)
-        }
-    }
-}
 
 impl FileWatcher {
     /// The default number of stored changes.
@@ -176,6 +109,21 @@ impl FileWatcher {
         self.lock_state()
             .subscriptions
             .retain(|subscription| subscription.id != id);
+    }
+
+    /// Stores the changes that an event reports and calls the matching handlers. Ignores other
+    /// events.
+    pub fn apply_event(&self, event: &Event) {
+        let Some((invocation, ToolEvent::ToolFilesChanged { changes, .. })) = event.as_tool()
+        else {
+            return;
+        };
+        for change in changes {
+            let mut change = change.clone();
+            change.tool_name = Some(invocation.tool.clone());
+            change.call_id = Some(invocation.id);
+            self.notify(change);
+        }
     }
 
     /// Stores a change and calls the matching handlers, on this thread and after every lock is
@@ -252,18 +200,10 @@ impl fmt::Debug for FileWatcher {
     }
 }
 
-/// Removes every leading `./` from a path.
-fn strip_dot_slash(path: &str) -> &str {
-    let mut path = path;
-    while let Some(rest) = path.strip_prefix("./").filter(|rest| !rest.is_empty()) {
-        path = rest.trim_start_matches('/');
-    }
-    path
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolgate_core::FileChangeKind;
 
     fn modified(path: &str) -> FileChange {
         FileChange::new(path, FileChangeKind::Modified)

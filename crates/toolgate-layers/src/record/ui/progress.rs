@@ -1,34 +1,34 @@
-//! Lists calls of long-running tools for screens.
+//! Labels calls of long-running tools for screens.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{Band, Call, Layer, LayerCapabilities, LayerName, Next, Outcome};
+use toolgate_core::{
+    Band, Call, Layer, LayerCapabilities, LayerName, LongRunningLabel, Next, Outcome,
+};
 
-use crate::{BadOption, Configurable, ProgressItem, ProgressManager, Resources};
+use crate::{BadOption, Configurable, Resources};
 
-/// Lists calls of long-running tools while they are in the stack.
+/// Labels calls of long-running tools, so that screens show them as work in progress.
 ///
 /// A tool is long-running if its annotations have a `long_running` label or if `long_running_tools`
-/// names it. The model notices nothing. There is one item per call, whatever the number of
-/// attempts. It leaves the list when the call settles, suspends, is dropped or has ended outside
-/// the stack. Progress reports of the tool update the same item if a screen passes the events of
-/// the session to [`ProgressManager::apply_event`].
+/// names it. The runtime reports the label as the first `tool_execution_progress` of each attempt;
+/// reports of the tool itself follow it. Screens show these events, and a
+/// [`ProgressManager`](crate::ProgressManager) that is given the events of a session lists the work.
+/// The model notices nothing.
 ///
 /// ```
 /// use toolgate_core::Stack;
-/// use toolgate_layers::{ProgressLayer, ProgressManager};
+/// use toolgate_layers::ProgressLayer;
 /// use toolgate_testkit::echo;
 ///
-/// let manager = ProgressManager::new();
-/// let progress = ProgressLayer::new(manager.clone()).long_running("cargo_build", "Building");
+/// let progress = ProgressLayer::new().long_running("cargo_build", "Building");
 /// let stack = Stack::over(echo()).layer(progress).build()?;
 /// # Ok::<(), toolgate_core::StackError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct ProgressLayer {
-    manager: ProgressManager,
     options: ProgressOptions,
 }
 
@@ -41,15 +41,12 @@ pub struct ProgressOptions {
 }
 
 impl ProgressLayer {
-    /// Creates a layer that lists calls in `manager`.
-    pub fn new(manager: ProgressManager) -> Self {
-        Self {
-            manager,
-            options: ProgressOptions::default(),
-        }
+    /// Creates a layer with the default options.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// Lists calls of `tool` under `label`.
+    /// Labels calls of `tool` with `label`.
     pub fn long_running(mut self, tool: &str, label: &str) -> Self {
         self.options
             .long_running_tools
@@ -68,10 +65,10 @@ impl ProgressLayer {
 
 impl Configurable for ProgressLayer {
     const NAME: &'static str = "progress";
-    const SUMMARY: &'static str = "Lists calls of long-running tools for screens.";
+    const SUMMARY: &'static str = "Labels calls of long-running tools for screens.";
     type Options = ProgressOptions;
 
-    fn configure(options: ProgressOptions, parts: &Resources) -> Result<Self, BadOption> {
+    fn configure(options: ProgressOptions, _: &Resources) -> Result<Self, BadOption> {
         if let Some((tool, _)) = options
             .long_running_tools
             .iter()
@@ -82,10 +79,7 @@ impl Configurable for ProgressLayer {
                 format!("the label of {tool} is empty"),
             ));
         }
-        Ok(Self {
-            options,
-            ..Self::new(parts.get_or_default())
-        })
+        Ok(Self { options })
     }
 }
 
@@ -96,20 +90,13 @@ impl Layer for ProgressLayer {
     }
 
     async fn handle(&self, call: Call, next: Next) -> Outcome {
-        let Some(label) = self.label_for(&call).filter(|_| !call.is_rehearsal()) else {
-            return next.run(call).await;
-        };
-        if call.closing_outcome().is_some() {
-            // The call has ended, even if a screen still lists it from before a crash or an
-            // interruption.
-            self.manager.finish(&call.id.to_string());
-            return next.run(call).await;
+        let label = self
+            .label_for(&call)
+            .map(|label| LongRunningLabel(label.into()));
+        match label {
+            Some(label) => next.run(call.with_extension(label)).await,
+            None => next.run(call).await,
         }
-        let now = call.env().clock().now();
-        let item = ProgressItem::new(call.id.to_string(), label, now).cancellable();
-        // A guard, because the call may also end by a panic or a drop.
-        let _shown = ListedItem::new(&self.manager, item);
-        next.run(call).await
     }
 
     fn applies_to(&self, call: &Call) -> bool {
@@ -121,130 +108,31 @@ impl Layer for ProgressLayer {
     }
 
     fn capabilities(&self) -> LayerCapabilities {
-        LayerCapabilities::for_kind(Self::NAME).recording()
-    }
-}
-
-/// A guard that removes an item when it is dropped, however the call ends.
-struct ListedItem<'a> {
-    manager: &'a ProgressManager,
-    id: std::sync::Arc<str>,
-}
-
-impl<'a> ListedItem<'a> {
-    /// Lists the item.
-    fn new(manager: &'a ProgressManager, item: ProgressItem) -> Self {
-        let id = item.id.clone();
-        manager.add_item(item);
-        Self { manager, id }
-    }
-}
-
-impl Drop for ListedItem<'_> {
-    fn drop(&mut self) {
-        self.manager.finish(&self.id);
+        LayerCapabilities::for_kind(Self::NAME)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
     use serde_json::json;
     use std::sync::{Arc, Mutex};
-    use toolgate_core::{Annotations, CallSeed, Registry, Schema, Stack, ToolSpec, from_fn};
+    use toolgate_core::{Annotations, Registry, Schema, Stack, ToolSpec, from_fn};
     use toolgate_testkit::{FakeExecutor, call, run_twice, seed, seed_for};
 
-    /// Records the number of items in each snapshot.
-    fn counted(manager: &ProgressManager) -> Arc<Mutex<Vec<usize>>> {
-        let counts = Arc::new(Mutex::new(Vec::new()));
-        let kept = counts.clone();
-        manager.on_change(move |items| kept.lock().expect("whole").push(items.len()));
-        counts
-    }
-
-    fn building(manager: &ProgressManager) -> ProgressLayer {
-        ProgressLayer::new(manager.clone()).long_running("build", "Building")
-    }
-
-    #[tokio::test]
-    async fn a_call_is_listed_while_it_runs_and_only_then() {
-        let manager = ProgressManager::new();
-        let inside = manager.clone();
-        let look = from_fn(move |call: Call, next: Next| {
-            let labels: Vec<_> = inside
-                .active_items()
-                .into_iter()
-                .map(|item| item.label)
-                .collect();
-            assert_eq!(labels, ["Building"]);
-            next.run(call)
-        });
-        let stack = Stack::over(FakeExecutor::new())
-            .layer(building(&manager))
-            .layer(look)
-            .build()
-            .expect("in order");
-        assert!(stack.run(call("build")).await.is_ok());
-        assert!(manager.active_items().is_empty());
-    }
-
-    #[tokio::test]
-    async fn several_attempts_are_one_item() {
-        let manager = ProgressManager::new();
-        let counts = counted(&manager);
-        let thrice = from_fn(async |call: Call, next: Next| {
-            for _ in 0..2 {
-                next.clone().run(call.clone()).await;
-            }
-            next.run(call).await
-        });
-        let executor = FakeExecutor::new();
-        let stack = Stack::over(executor.clone())
-            .layer(building(&manager))
-            .layer(thrice)
-            .build()
-            .expect("in order");
-        stack.run(call("build")).await;
-        assert_eq!(executor.seen().len(), 3);
-        assert_eq!(*counts.lock().expect("whole"), [1, 0]);
-    }
-
-    #[tokio::test]
-    async fn a_suspended_call_leaves_the_list_and_returns_when_resumed() {
-        let manager = ProgressManager::new();
-        let counts = counted(&manager);
-        let twice = run_twice(building(&manager), seed("build", json!({}))).await;
-        twice.assert_replays();
-        assert_eq!(*counts.lock().expect("whole"), [1, 0, 1, 0]);
-    }
-
-    #[tokio::test]
-    async fn a_call_that_is_dropped_or_panics_leaves_the_list() {
-        let manager = ProgressManager::new();
-        let executor = FakeExecutor::new().then_hang().then_panic("boom");
-        let stack = Stack::over(executor)
-            .layer(building(&manager))
-            .build()
-            .expect("in order");
-        let mut hanging = Box::pin(stack.run(call("build")));
-        assert!((&mut hanging).now_or_never().is_none());
-        assert_eq!(manager.active_items().len(), 1);
-        drop(hanging);
-        assert!(manager.active_items().is_empty());
-        stack.run(call("build")).await;
-        assert!(manager.active_items().is_empty());
+    fn building() -> ProgressLayer {
+        ProgressLayer::new().long_running("build", "Building")
     }
 
     #[tokio::test]
     async fn a_tool_can_declare_itself_long_running_but_the_operators_label_wins() {
-        let manager = ProgressManager::new();
         let labels = Arc::new(Mutex::new(Vec::new()));
         let kept = labels.clone();
-        manager.on_change(move |items| {
-            kept.lock()
-                .expect("whole")
-                .extend(items.iter().map(|item| item.label.clone()))
+        let look = from_fn(move |call: Call, next: Next| {
+            let label = call.extension::<LongRunningLabel>();
+            let label = label.map(|LongRunningLabel(label)| label.to_string());
+            kept.lock().expect("whole").push(label);
+            next.run(call)
         });
         let registry = Registry::new();
         let mut annotations = Annotations::default();
@@ -256,34 +144,25 @@ mod tests {
         }
         let view = toolgate_testkit::plain_view(&registry);
         let stack = Stack::over(FakeExecutor::new())
-            .layer(building(&manager))
+            .layer(building())
+            .layer(look)
             .build()
             .expect("in order");
         for tool in ["build", "test"] {
             stack.run(Call::new(seed_for(&view, tool, json!({})))).await;
         }
         stack.run(call("quick")).await;
+        let expected = [Some("Building"), Some("its own words"), None];
         assert_eq!(
             *labels.lock().expect("whole"),
-            ["Building", "its own words"]
+            expected.map(|label| label.map(str::to_owned))
         );
     }
 
     #[tokio::test]
-    async fn a_rehearsal_shows_nothing() {
-        let manager = ProgressManager::new();
-        let counts = counted(&manager);
-        let stack = Stack::over(FakeExecutor::new())
-            .layer(building(&manager))
-            .build()
-            .expect("in order");
-        stack
-            .run(Call::new(CallSeed {
-                rehearsal: true,
-                ..seed("build", json!({}))
-            }))
-            .await;
-        assert!(counts.lock().expect("whole").is_empty());
+    async fn a_second_pass_does_the_same() {
+        let twice = run_twice(building(), seed("build", json!({}))).await;
+        twice.assert_replays();
     }
 
     #[test]
@@ -293,22 +172,5 @@ mod tests {
             ProgressLayer::configure(ProgressOptions { long_running_tools }, &Resources::new())
                 .expect_err("empty");
         assert_eq!(error.key, "long_running_tools");
-    }
-
-    #[test]
-    fn the_manager_comes_from_the_resources_of_the_program() {
-        let parts = Resources::new();
-        let layer = ProgressLayer::configure(ProgressOptions::default(), &parts).expect("fine");
-        layer
-            .manager
-            .add_item(ProgressItem::new("a", "A", toolgate_core::Timestamp::EPOCH));
-        assert_eq!(
-            parts
-                .get::<ProgressManager>()
-                .expect("kept")
-                .active_items()
-                .len(),
-            1
-        );
     }
 }

@@ -13,9 +13,9 @@ use crate::record::ui::observable::{ListChange, ObservableList};
 
 /// The running work, in the order it was started. Clones share it.
 ///
-/// It is filled by the `progress` layer, by a program through [`start`](Self::start), or from the
-/// events of a session through [`apply`](Self::apply_event). Layer and events use the same id for a call,
-/// so it is never listed twice.
+/// It is filled from the events of a session through [`apply_event`](Self::apply_event), and by a
+/// program through [`start`](Self::start). The layer `progress` labels calls of long-running tools,
+/// so that they are listed when they start.
 ///
 /// ```
 /// use toolgate_core::{ProgressKind, Timestamp};
@@ -87,6 +87,7 @@ impl ProgressItem {
             current: Some(current),
             total,
             message: None,
+            label: None,
         }
         .percent();
         self
@@ -170,8 +171,8 @@ impl ProgressManager {
     /// Follows calls and recursive runs by their events, for a screen that listens to the event
     /// bus.
     ///
-    /// A tool that reports progress is listed from its first report, under the name of the tool,
-    /// until it settles or requests approval. A recursive run is listed from its first step until
+    /// A tool that reports progress is listed from its first report, under its label or the name of
+    /// the tool, until it settles or requests approval. A recursive run is listed from its first step until
     /// it has an answer, suspends or ends.
     pub fn apply_event(&self, event: &Event) {
         if let Some(what) = event.as_session() {
@@ -182,12 +183,9 @@ impl ProgressManager {
         };
         match what {
             ToolEvent::ToolExecutionProgress { progress } => {
-                self.report_call(
-                    invocation.id,
-                    invocation.tool.as_str(),
-                    progress,
-                    event.at(),
-                );
+                let label = progress.label.as_deref();
+                let label = label.unwrap_or(invocation.tool.as_str());
+                self.report_call(invocation.id, label, progress, event.at());
             }
             // A retry starts from zero.
             ToolEvent::ToolExecutionStarted { attempt, .. } if *attempt > 1 => {
@@ -214,6 +212,8 @@ impl ProgressManager {
             | ToolEvent::ToolApproved { .. }
             | ToolEvent::ToolExecutionStarted { .. }
             | ToolEvent::ToolCallAudit { .. }
+            | ToolEvent::ToolFilesChanged { .. }
+            | ToolEvent::ToolToast(_)
             | ToolEvent::ToolLog { .. } => {}
         }
     }
@@ -342,6 +342,7 @@ mod tests {
             executor: None,
             external: false,
             arguments_digest,
+            arguments: None,
         }
     }
 

@@ -12,16 +12,21 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
-use toolgate_core::{Event, SessionEvent, Timestamp};
+use toolgate_core::{
+    Event, EventBody, SessionEvent, Timestamp, ToastAction, ToastLevel, ToastNotice, ToolEvent,
+};
 
 use crate::record::ui::observable::{ListChange, ObservableList};
 
 /// The messages on the screen, oldest first. Clones share them.
 ///
+/// It is filled from the events of a session through [`apply_event`](Self::apply_event), and by a
+/// program through [`show`](Self::show).
+///
 /// ```
 /// use std::time::Duration;
-/// use toolgate_core::Timestamp;
-/// use toolgate_layers::{Toast, ToastLevel, ToastManager};
+/// use toolgate_core::{Timestamp, ToastLevel};
+/// use toolgate_layers::{Toast, ToastManager};
 ///
 /// let (toasts, now) = (ToastManager::new(), Timestamp::EPOCH);
 /// toasts.warning("budget", "90 % of today's budget is spent", now);
@@ -75,29 +80,6 @@ pub struct Toast {
 )]
 #[serde(transparent)]
 pub struct ToastId(u64);
-
-/// The level of a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum ToastLevel {
-    /// An information.
-    Info,
-    /// A success.
-    Success,
-    /// A blocked call, or a limit that is nearly reached.
-    Warning,
-    /// A failure.
-    Error,
-}
-
-/// An action that the screen offers with a message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ToastAction {
-    /// The label of the button.
-    pub label: String,
-    /// The command that the screen runs.
-    pub command: String,
-}
 
 impl Toast {
     /// The default time a message stays.
@@ -212,31 +194,20 @@ impl ToastManager {
         self.show(Toast::new(ToastLevel::Error, title, message, now))
     }
 
-    /// Shows the budget alerts of a session, for a screen that passes on its events. A message that
-    /// is already shown is not repeated.
+    /// Shows what the events of a session report: the messages of the layer `toasts`, and budget
+    /// alerts. A message that is already shown is not repeated.
     pub fn apply_event(&self, event: &Event) {
-        let Some(SessionEvent::BudgetAlert {
-            budget,
-            period,
-            percent,
-            spent,
-            limit,
-        }) = event.as_session()
-        else {
-            return;
+        let toast = match event.body() {
+            EventBody::Tool(_, ToolEvent::ToolToast(notice)) => from_notice(notice, event.at()),
+            EventBody::Loop(_, alert @ SessionEvent::BudgetAlert { .. }) => {
+                from_budget_alert(alert, event.at())
+            }
+            EventBody::Tool(..) | EventBody::Turn(..) | EventBody::Loop(..) => None,
         };
-        let level = if *percent < 100 {
-            ToastLevel::Warning
-        } else {
-            ToastLevel::Error
-        };
-        let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
-        if !self
-            .current()
-            .iter()
-            .any(|shown| shown.title == *budget && shown.message == message)
-        {
-            self.show(Toast::new(level, budget, message, event.at()));
+        let Some(toast) = toast else { return };
+        let is_same = |shown: &Toast| shown.title == toast.title && shown.message == toast.message;
+        if !self.current().iter().any(is_same) {
+            self.show(toast);
         }
     }
 
@@ -274,6 +245,40 @@ impl ToastManager {
             ((), (toasts.len() != before).into())
         });
     }
+}
+
+/// Returns the message of a layer.
+fn from_notice(notice: &ToastNotice, at: Timestamp) -> Option<Toast> {
+    let toast = Toast::new(notice.level, &notice.title, &notice.message, at);
+    let duration = notice.duration_ms.map(Duration::from_millis);
+    Some(Toast {
+        action: notice.action.clone(),
+        ..toast.with_duration(duration)
+    })
+}
+
+/// Returns the message about a budget that has reached a threshold.
+fn from_budget_alert(alert: &SessionEvent, at: Timestamp) -> Option<Toast> {
+    let SessionEvent::BudgetAlert {
+        budget,
+        period,
+        percent,
+        spent,
+        limit,
+    } = alert
+    else {
+        return None;
+    };
+    let level = if *percent < 100 {
+        ToastLevel::Warning
+    } else {
+        ToastLevel::Error
+    };
+    let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
+    Some(Toast {
+        action: Some(ToastAction::show_budgets()),
+        ..Toast::new(level, budget, message, at)
+    })
 }
 
 impl Default for ToastManager {

@@ -6,32 +6,31 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, Status, Suspension,
+    ToastAction, ToastLevel, ToastNotice,
 };
 
 use crate::{
-    BadOption, Configurable, HumanDuration, Resources, SharedRedactor, Toast, ToastLevel,
-    ToastManager, record::receipts::sanitize::truncate_text,
+    BadOption, Configurable, HumanDuration, Resources, Toast,
+    record::receipts::sanitize::truncate_text,
 };
 
-/// Shows a short message for each call that did not succeed.
+/// Reports a short message for each call that did not succeed, as the event `tool_toast`.
 ///
-/// The model notices nothing. A failure is an error, a blocked or denied call a warning; a success
+/// Screens show it, with an action that shows the call. A [`ToastManager`](crate::ToastManager) that
+/// is given the events of a session lists the messages. The model notices nothing. A failure is an error, a blocked or denied call a warning; a success
 /// or a dry run shows nothing. A suspended call is shown once, when it settles. The message is the
 /// text that the model read, truncated; arguments are never shown.
 ///
 /// ```
 /// use toolgate_core::Stack;
-/// use toolgate_layers::{ToastManager, Toasts};
+/// use toolgate_layers::Toasts;
 /// use toolgate_testkit::echo;
 ///
-/// let manager = ToastManager::new();
-/// let stack = Stack::over(echo()).layer(Toasts::new(manager.clone())).build()?;
+/// let stack = Stack::over(echo()).layer(Toasts::new()).build()?;
 /// # Ok::<(), toolgate_core::StackError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Toasts {
-    manager: ToastManager,
-    redactor: Option<SharedRedactor>,
     options: ToastsOptions,
 }
 
@@ -82,24 +81,14 @@ impl Toasts {
     /// The most characters of one message.
     const MOST: usize = 200;
 
-    /// Creates a layer that shows messages in `manager`.
-    pub fn new(manager: ToastManager) -> Self {
-        Self {
-            manager,
-            redactor: None,
-            options: ToastsOptions::default(),
-        }
+    /// Creates a layer with the default options.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Sets the options.
     pub fn with_options(mut self, options: ToastsOptions) -> Self {
         self.options = options;
-        self
-    }
-
-    /// Redacts the messages.
-    pub fn redactor(mut self, redactor: SharedRedactor) -> Self {
-        self.redactor = Some(redactor);
         self
     }
 
@@ -120,27 +109,25 @@ impl Toasts {
         }
     }
 
-    /// Shows a message about a call.
+    /// Reports a message about a call.
     fn show_toast(&self, call: &Call, level: ToastLevel, text: &str) {
-        let toast = Toast::new(level, call.tool.as_str(), text, call.env().clock().now());
-        self.manager
-            .show(toast.with_duration(Some(self.options.duration.get())));
+        let duration = self.options.duration.get().as_millis();
+        let toast = ToastNotice {
+            level,
+            title: call.tool.to_string(),
+            message: text.to_owned(),
+            duration_ms: u64::try_from(duration).ok(),
+            action: Some(ToastAction::show_call(call.id)),
+        };
+        call.env().probe().show_toast(call, toast);
     }
+}
 
-    /// Returns the text that the model read, redacted and truncated.
-    fn message_for(&self, settled: &SettledOutcome) -> String {
-        let Some(error) = &settled.error else {
-            return settled.status.text().to_owned();
-        };
-        let safe = match &self.redactor {
-            // Redacted first and truncated afterwards: a detector does not recognise half a secret.
-            Some(redactor) => redactor.redacted_text(&error.model),
-            None => Some(error.model.clone()),
-        };
-        let Some(safe) = safe else {
-            return format!("{} (details withheld)", settled.status.text());
-        };
-        truncate_text(safe, Self::MOST).replace(char::is_control, " ")
+/// Returns the text that the model read, truncated. The runtime redacts it.
+fn message_for(settled: &SettledOutcome) -> String {
+    match &settled.error {
+        Some(error) => truncate_text(&*error.model, Toasts::MOST).replace(char::is_control, " "),
+        None => settled.status.text().to_owned(),
     }
 }
 
@@ -150,18 +137,14 @@ impl Configurable for Toasts {
         "Shows a message on the screen when a call failed, was blocked or was denied.";
     type Options = ToastsOptions;
 
-    fn configure(options: ToastsOptions, parts: &Resources) -> Result<Self, BadOption> {
+    fn configure(options: ToastsOptions, _: &Resources) -> Result<Self, BadOption> {
         if options.duration == HumanDuration::default() {
             return Err(BadOption::new(
                 "duration",
                 "a message that stays for 0s is never visible; set it to 5s for example",
             ));
         }
-        Ok(Self {
-            manager: parts.get_or_default(),
-            redactor: parts.get(),
-            options,
-        })
+        Ok(Self { options })
     }
 }
 
@@ -175,7 +158,7 @@ impl Layer for Toasts {
         match &outcome {
             Outcome::Settled(settled) => {
                 if let Some(level) = self.level_for(settled.status) {
-                    self.show_toast(&call, level, &self.message_for(settled));
+                    self.show_toast(&call, level, &message_for(settled));
                 }
             }
             Outcome::Suspended(waits_for) if self.options.on_suspended => {
@@ -227,26 +210,22 @@ fn default_level(status: Status, on_success: bool) -> ToastLevelOption {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolgate_core::{
-        CallError, CallSeed, ErrorCategory, ErrorStatus, Failure, Json, RedactionError, Redactor,
-        Refusal, Stack,
-    };
-    use toolgate_testkit::{FakeExecutor, call, call_with, run_twice, seed};
+    use toolgate_core::{CallError, CallSeed, ErrorCategory, ErrorStatus, Failure, Refusal, Stack};
+    use toolgate_testkit::{FakeExecutor, ReportProbe, run_twice, seed};
 
-    async fn after(layer: Toasts, outcome: Outcome) -> Vec<Toast> {
-        let manager = layer.manager.clone();
+    async fn after(layer: Toasts, outcome: Outcome) -> Vec<ToastNotice> {
+        let probe = ReportProbe::new();
         let stack = Stack::over(FakeExecutor::new().then(outcome))
             .layer(layer)
             .build()
             .expect("in order");
-        stack
-            .run(call_with("deploy", json!({ "password": "hunter2" })))
-            .await;
-        manager.current()
+        let seed = probe.attach(seed("deploy", json!({ "password": "hunter2" })));
+        stack.run(Call::new(seed)).await;
+        probe.toasts()
     }
 
     fn plain() -> Toasts {
-        Toasts::new(ToastManager::new())
+        Toasts::new()
     }
 
     #[tokio::test]
@@ -282,6 +261,8 @@ mod tests {
         );
         assert!(!format!("{shown:?}").contains("hunter2"));
         assert!(!format!("{shown:?}").contains("postgres"));
+        let action = shown[0].action.as_ref().expect("it can be looked at");
+        assert_eq!(action.shown_call(), Some(seed("deploy", json!({})).id));
     }
 
     #[tokio::test]
@@ -322,75 +303,45 @@ mod tests {
 
     #[tokio::test]
     async fn a_suspended_call_is_shown_once_when_it_settles() {
-        let manager = ToastManager::new();
+        let probe = ReportProbe::new();
         let options = ToastsOptions {
             on_success: true,
             ..ToastsOptions::default()
         };
-        let layer = Toasts::new(manager.clone()).with_options(options.clone());
-        run_twice(layer, seed("deploy", json!({})))
+        let layer = plain().with_options(options.clone());
+        run_twice(layer, probe.attach(seed("deploy", json!({}))))
             .await
             .assert_replays();
-        assert_eq!(manager.current().len(), 1);
-        let layer = Toasts::new(manager.clone()).with_options(ToastsOptions {
+        assert_eq!(probe.toasts().len(), 1);
+        let layer = plain().with_options(ToastsOptions {
             on_suspended: true,
             on_success: false,
             ..options
         });
-        run_twice(layer, seed("deploy", json!({})))
+        run_twice(layer, probe.attach(seed("deploy", json!({}))))
             .await
             .assert_replays();
-        assert_eq!(manager.current()[1].message, "waiting for approval");
+        assert_eq!(probe.toasts()[1].message, "waiting for approval");
     }
 
     #[tokio::test]
     async fn a_rehearsal_shows_nothing() {
-        let layer = plain();
-        let manager = layer.manager.clone();
+        let probe = ReportProbe::new();
         let refuse = toolgate_core::from_fn(async |_, _| Outcome::denied(None));
         let stack = Stack::over(FakeExecutor::new())
-            .layer(layer)
+            .layer(plain())
             .layer(refuse)
             .build()
             .expect("in order");
-        stack
-            .run(Call::new(CallSeed {
-                rehearsal: true,
-                ..seed("deploy", json!({}))
-            }))
-            .await;
-        assert!(manager.current().is_empty());
-        stack.run(call("deploy")).await;
-        assert_eq!(manager.current().len(), 1);
-    }
-
-    #[tokio::test]
-    async fn secrets_are_redacted_or_the_message_is_withheld() {
-        struct Censor;
-        impl Redactor for Censor {
-            fn redact(&self, value: &Json) -> Result<Json, RedactionError> {
-                Ok(value.clone())
-            }
-            fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
-                if text.contains("poison") {
-                    Err(RedactionError)
-                } else {
-                    Ok(text.replace("s3cret", "***"))
-                }
-            }
-        }
-        let layer = || plain().redactor(SharedRedactor::new(Censor));
-        let said = async |text: &str| {
-            after(layer(), Outcome::refused(Refusal::Blocked, text))
-                .await
-                .remove(0)
-                .message
+        let seed = probe.attach(seed("deploy", json!({})));
+        let rehearsal = CallSeed {
+            rehearsal: true,
+            ..seed.clone()
         };
-        assert_eq!(said("no s3cret here").await, "no *** here");
-        assert_eq!(
-            said("poison s3cret").await,
-            "blocked by policy (details withheld)"
-        );
+        stack.run(Call::new(rehearsal)).await;
+        assert!(probe.toasts().is_empty());
+        stack.run(Call::new(seed)).await;
+        assert_eq!(probe.toasts().len(), 1);
     }
 
     #[test]

@@ -1,17 +1,18 @@
 //! Answers an identical call with the cached result of the first.
 
 mod single_flight;
+mod stored;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use moka::{policy::EvictionPolicy, sync::Cache};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use toolgate_core::{
-    Band, Call, CallError, CallId, Digest, ErrorCategory, Failure, Json, Layer, LayerCapabilities,
-    Next, NoteFields, Notes, Outcome, Refusal, SettledOutcome, Status, Timestamp, ToolName,
-    note_keys, run_contained_sync,
+    Arguments, Band, Call, CallError, CallId, Digest, ErrorCategory, Failure, Json, Layer,
+    LayerCapabilities, Next, NoteFields, Notes, Outcome, Refusal, SettledOutcome, Status,
+    StoreError, Timestamp, ToolName, canonical_json, note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -29,6 +30,10 @@ use crate::{
 /// the result as if the tool had run; the outcome is marked `cached` and names the invocation it
 /// came from. The layer is below everything that decides, so a call that is answered here has been
 /// allowed, counted and approved like any other.
+///
+/// Successes are cached in this process and stored with the outcome of the call, so another process
+/// on the same store answers with them too. Only identical calls that run at the same time in two
+/// processes both run.
 ///
 /// Only tools that may be repeated are cached unless `writes` is set. Cached results have passed
 /// the redactor of the stack, if it has one; if redaction fails, the result is not cached. Neither
@@ -49,6 +54,7 @@ pub struct Idempotency {
     ttl: Duration,
     covered: ToolCoverage,
     writes: bool,
+    key: IdempotencyKeyBy,
     key_fn: Option<KeyFn>,
     redactor: Option<SharedRedactor>,
     kept: Cache<CacheKey, Arc<CachedSuccess>>,
@@ -87,11 +93,36 @@ pub struct IdempotencyOptions {
 }
 
 /// The criterion for identical calls of the same tool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum IdempotencyKeyBy {
+    /// `"arguments"`: all arguments.
+    All(AllArguments),
+    /// The arguments with these names, such as `["path", "body"]`. Others may differ.
+    Named(Vec<String>),
+}
+
+/// The word for all arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum IdempotencyKeyBy {
+pub enum AllArguments {
     /// All arguments.
     Arguments,
+}
+
+impl IdempotencyKeyBy {
+    /// Returns the digest of the arguments that count.
+    fn digest(&self, arguments: &Arguments) -> Digest {
+        match self {
+            Self::All(AllArguments::Arguments) => arguments.digest(),
+            Self::Named(names) => {
+                let named = arguments.as_map().iter();
+                let named = named.filter(|(name, _)| names.contains(name));
+                let chosen = named.map(|(name, value)| (name.clone(), value.clone()));
+                Digest::of_bytes(canonical_json(&Value::Object(chosen.collect())).as_bytes())
+            }
+        }
+    }
 }
 
 impl Default for IdempotencyOptions {
@@ -102,7 +133,7 @@ impl Default for IdempotencyOptions {
             max_bytes: 64 * 1024 * 1024,
             only: None,
             except: None,
-            key: IdempotencyKeyBy::Arguments,
+            key: IdempotencyKeyBy::All(AllArguments::Arguments),
             writes: false,
         }
     }
@@ -148,8 +179,9 @@ impl Idempotency {
             key,
             writes,
         } = options;
-        // A variant that is added later does not compile until it is handled here.
-        let IdempotencyKeyBy::Arguments = key;
+        if matches!(key, IdempotencyKeyBy::Named(names) if names.is_empty()) {
+            return Err(BadOption::new("key", "has to name at least one argument"));
+        }
         if ttl.get().is_zero() {
             return Err(BadOption::new("ttl", "has to be longer than 0s"));
         }
@@ -172,6 +204,7 @@ impl Idempotency {
             ttl,
             covered,
             writes,
+            key: key.clone(),
             key_fn: None,
             redactor: None,
             kept,
@@ -199,7 +232,7 @@ impl Idempotency {
             return Ok(None);
         }
         let which = match &self.key_fn {
-            None => CallIdentity::Arguments(call.arguments.digest()),
+            None => CallIdentity::Arguments(self.key.digest(&call.arguments)),
             Some(key) => match run_contained_sync(|| key(call))? {
                 Some(key) => CallIdentity::Named(key),
                 None => return Ok(None),
@@ -224,6 +257,29 @@ impl Idempotency {
         (call.env().clock().now().since(kept.at) < self.ttl).then_some(kept)
     }
 
+    /// Returns the result for a key that this process has cached or another one has stored.
+    ///
+    /// An error of the store counts as nothing found if the call may be repeated.
+    async fn find_anywhere(
+        &self,
+        key: &CacheKey,
+        call: &Call,
+        next: &Next,
+    ) -> Result<Option<Arc<CachedSuccess>>, StoreError> {
+        // Another call may have finished between the first lookup and now.
+        if let Some(kept) = self.find_cached(key, call) {
+            return Ok(Some(kept));
+        }
+        let found = match stored::load_success(call, next.layer_name(), key, self.ttl).await {
+            Err(_) if call.annotations().may_repeat() => None,
+            found => found?.map(Arc::new),
+        };
+        if let Some(kept) = &found {
+            self.kept.insert(key.clone(), kept.clone());
+        }
+        Ok(found)
+    }
+
     /// Runs the call and, if it succeeds, caches the result.
     async fn run_and_cache(
         &self,
@@ -234,6 +290,7 @@ impl Idempotency {
     ) -> Outcome {
         let from = call.id;
         let clock = call.env().clock().clone();
+        let writing = (call.clone(), next.layer_name().clone());
         let outcome = next.run(call).await;
         if let Some(settled) = outcome
             .settled()
@@ -248,6 +305,8 @@ impl Idempotency {
             // The waiting calls get a large result all the same; it is only not stored for later
             // ones.
             if kept.bytes <= MAX_RESULT_BYTES {
+                let (call, layer) = writing;
+                stored::store_success(&call, &layer, &key, &kept);
                 self.kept.insert(key, kept.clone());
             }
             // After the cache: a call that joins once the flight is gone has to find the result
@@ -389,12 +448,21 @@ impl Layer for Idempotency {
                 )
             }
             Some(FlightRole::Landed(kept)) => cached_outcome(&kept, &next),
-            // The first call may have finished between the lookup and the join.
-            Some(FlightRole::Lead(_permit)) => match self.find_cached(&key, &call) {
-                Some(kept) => cached_outcome(&kept, &next),
-                None => {
+            Some(FlightRole::Lead(_permit)) => match self.find_anywhere(&key, &call, &next).await {
+                Ok(Some(kept)) => {
+                    seat.land(kept.clone());
+                    cached_outcome(&kept, &next)
+                }
+                Ok(None) => {
                     self.run_and_cache(key, call.clone(), next, Some(&seat))
                         .await
+                }
+                // Fails closed: it is unknown whether the effect has happened already.
+                Err(error) => {
+                    let text = "the store could not be read, so the call was not made";
+                    let error = CallError::new(ErrorCategory::Internal, text)
+                        .with_operator_detail(format!("idempotency: {error}"));
+                    Outcome::error(Failure::LayerException, error)
                 }
             },
         }

@@ -50,6 +50,21 @@ async fn a_second_identical_call_is_answered_with_the_first_result_and_marked() 
 }
 
 #[tokio::test]
+async fn only_the_named_arguments_of_the_file_have_to_be_identical() {
+    let clock = TestClock::new();
+    let tool = FakeExecutor::new();
+    let options = serde_json::from_str(r#"{ "key": ["path", "body"] }"#).expect("reads");
+    let stack = stack(Idempotency::new(&options).expect("valid"), &tool);
+    let look = |n, arguments| stack.run(Call::new(nth_seed(&clock, n, "look", arguments)));
+    look(11, json!({ "path": "a", "body": "x", "note": "one" })).await;
+    let same = look(12, json!({ "path": "a", "body": "x", "note": "two" })).await;
+    assert!(is_cached(&same), "the other argument does not count");
+    let missing = look(13, json!({ "path": "a" })).await;
+    let other = look(14, json!({ "path": "a", "body": "y" })).await;
+    assert!(!is_cached(&missing) && !is_cached(&other));
+}
+
+#[tokio::test]
 async fn other_arguments_tools_sessions_and_principals_are_not_identical() {
     let clock = TestClock::new();
     let tool = FakeExecutor::new();
@@ -637,5 +652,12 @@ fn options_that_make_no_sense_are_rejected() {
     ] {
         assert_eq!(Idempotency::new(&options).expect_err("refused").key, key);
     }
-    assert!(serde_json::from_str::<IdempotencyOptions>(r#"{ "key": "argument" }"#).is_err());
+    let read = |text| serde_json::from_str::<IdempotencyOptions>(text);
+    assert!(read(r#"{ "key": "argument" }"#).is_err());
+    assert_eq!(
+        read(r#"{ "key": "arguments" }"#).ok(),
+        Some(IdempotencyOptions::default())
+    );
+    let none = read(r#"{ "key": [] }"#).expect("reads");
+    assert_eq!(Idempotency::new(&none).expect_err("refused").key, "key");
 }

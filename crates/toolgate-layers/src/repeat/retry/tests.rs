@@ -71,7 +71,10 @@ async fn the_last_error_is_returned_when_the_limit_is_reached() {
     let (outcome, _) = run_through(&stack, &clock, call_at(&clock, "look", json!({}))).await;
     assert_eq!(outcome.status(), Some(Status::ExecutorError));
     let settled = outcome.settled().expect("settled");
-    assert_eq!(settled.model_text(), "the server is busy");
+    assert_eq!(
+        settled.model_text(),
+        "the server is busy (failed after 3 attempts)"
+    );
     let notes = settled.notes.fields().expect("noted");
     assert_eq!(
         notes.metadata["retry"],

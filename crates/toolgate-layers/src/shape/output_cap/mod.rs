@@ -348,7 +348,7 @@ fn withheld_outcome(settled: &SettledOutcome) -> SettledOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{FileChangeKind, FileChanges, FileWatcher};
+    use crate::{FileChangeKind, FileChanges};
     use serde_json::Value;
     use std::ops::Range;
     use toolgate_core::{
@@ -356,7 +356,7 @@ mod tests {
         StoreError, StoreHandle, ToolError, ToolOutput, ToolSpec,
     };
     use toolgate_testkit::{
-        FakeExecutor, FaultyStore, StoreFault, call, run_twice, seed, seed_for,
+        FakeExecutor, FaultyStore, ReportProbe, StoreFault, call, run_twice, seed, seed_for,
     };
 
     async fn run_through(layer: OutputCap, call: Call, outcome: Outcome) -> SettledOutcome {
@@ -583,27 +583,24 @@ mod tests {
         }
         let view = toolgate_testkit::plain_view(&registry);
         let run = async |tool: &str, paths: Vec<String>| {
-            let watcher = FileWatcher::new();
+            let probe = ReportProbe::new();
             let files: Vec<_> = paths
                 .iter()
                 .map(|path| json!({ "path": path, "type": "added" }))
                 .collect();
             let script = FakeExecutor::new().then(Outcome::ok(json!({ "files_changed": files })));
-            let watching = FileChanges::new(watcher.clone());
             let stack = Stack::over(script)
-                .layer(watching)
+                .layer(FileChanges::new())
                 .layer(OutputCap::new(512))
                 .build()
                 .expect("valid order");
-            let outcome = stack.run(Call::new(seed_for(&view, tool, json!({})))).await;
+            let seed = probe.attach(seed_for(&view, tool, json!({})));
+            let outcome = stack.run(Call::new(seed)).await;
             assert!(outcome.settled().expect("settled").value_size() < 1000);
-            watcher.recent_changes(5000)
+            probe.files()
         };
         let changes = run("codemod", (0..900).map(|n| format!("src/{n}.rs")).collect()).await;
-        assert_eq!(
-            (changes.len(), changes[899].path.as_str()),
-            (900, "src/0.rs")
-        );
+        assert_eq!((changes.len(), changes[0].path.as_str()), (900, "src/0.rs"));
         assert_eq!(changes[0].change, FileChangeKind::Created);
         assert_eq!(
             run("codemod", (0..3000).map(|n| format!("{n}")).collect())

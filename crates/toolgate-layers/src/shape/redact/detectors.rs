@@ -33,6 +33,10 @@ pub(crate) enum DetectorLook {
     ShapeIf(&'static str, fn(&str) -> bool),
     /// The anchor is the end of a name that something is assigned to.
     Assigned(SecretStrength),
+    /// The same for a password, if the name around the anchor passes a test.
+    NamedBy(fn(&[u8], &Range<usize>) -> bool),
+    /// The text from the anchor on has this shape, and the first group in it is the secret.
+    Group(&'static str),
     /// A private key in PEM armour.
     Pem,
     /// `scheme://user:password@host`.
@@ -72,6 +76,12 @@ pub(crate) const SHAPE_DETECTORS: &[Detector] = shapes! {
     "gitlab_token" "gldt-" r"^gldt-[0-9A-Za-z_.-]{20,}";
     "gitlab_token" "glrt-" r"^glrt-[0-9A-Za-z_.-]{20,}";
     "gitlab_token" "glptt-" r"^glptt-[0-9a-f]{40}";
+    "gitlab_token" "glagent-" r"^glagent-[0-9A-Za-z_.-]{20,}";
+    "gitlab_token" "glsoat-" r"^glsoat-[0-9A-Za-z_.-]{20,}";
+    "docker_token" "dckr_pat_" r"^dckr_pat_[0-9A-Za-z_-]{16,}";
+    "sentry_token" "sntryu_" r"^sntryu_[0-9a-f]{64}";
+    "sentry_token" "sntrys_" r"^sntrys_[0-9A-Za-z_+/=-]{40,}";
+    "grafana_token" "glsa_" r"^glsa_[0-9A-Za-z]{32}_[0-9A-Fa-f]{8}";
     "npm_token" "npm_" r"^npm_[0-9A-Za-z]{36}";
     "pypi_token" "pypi-AgEI" r"^pypi-AgEI[0-9A-Za-z_-]{50,}";
     "slack_token" "xoxb-" r"^xoxb-[0-9A-Za-z-]{10,}";
@@ -123,10 +133,58 @@ pub(crate) const CONTEXT_DETECTORS: &[Detector] = others! {
     "cookie" DetectorLook::Cookie => "cookie";
     "password" DetectorLook::Assigned(SecretStrength::Any) => "password" "passwd" "passphrase" "pwd" "client_secret" "clientsecret"
         "secret_key" "secretkey" "secret_access_key" "secretaccesskey" "accountkey" "sharedaccesskey";
+    "password" DetectorLook::NamedBy(is_npm_name) => "_authtoken" "_auth=" "_auth:" "_auth\"" "_auth'" "_auth ";
+    "password" DetectorLook::NamedBy(is_account_name) => "_pass=" "_pass:" "_pass\"" "_pass'" "_pass ";
+    "password" DetectorLook::Group(CURL_USER) => "curl";
+    "password" DetectorLook::Group(NETRC_ENTRY) => "machine";
     "secret" DetectorLook::Assigned(SecretStrength::Random) => "secret" "token" "api_key" "apikey" "api-key" "access_key" "accesskey"
         "private_key" "privatekey" "signing_key" "encryption_key" "authorization" "credential" "auth_key"
         "x-amz-signature" "x-goog-signature";
 };
+
+/// `curl -u user:password`, on one line.
+const CURL_USER: &str =
+    r#"^(?i:curl)\s[^\n|;&]{0,300}?(?:-u\s*|--user[ =])["']?[^\s:"'$]{1,64}:([^\s"'$][^\s"']*)"#;
+
+/// An entry of a `.netrc`, on one line or several.
+const NETRC_ENTRY: &str = r"^(?i:machine)\s+(?:\S{0,120}\.\S{1,120}|localhost)(?:\s+(?:login|account)\s+\S{1,128}){0,2}\s+password\s+(\S+)";
+
+/// The most words of an entry of a `.netrc` after the first.
+const NETRC_WORDS: usize = 7;
+
+/// Returns the anchor without the sign at its end. The sign is part of the anchor because `_pass`
+/// alone would hide the anchor `password` in `db_password`.
+fn name_in_anchor(text: &str, anchor: &Range<usize>) -> Range<usize> {
+    let name = text[anchor.clone()].trim_end_matches(|c: char| !c.is_ascii_alphanumeric());
+    anchor.start..anchor.start + name.len()
+}
+
+/// Checks for `_auth` as npm has it, alone or after the registry, and not as the end of a word such
+/// as `requires_auth`.
+fn is_npm_name(bytes: &[u8], name: &Range<usize>) -> bool {
+    let before = name.start.checked_sub(1).map(|at| bytes[at]);
+    let value = skip_bytes(bytes, name.end, b"\"'= :");
+    // A token of npm has a shape of its own.
+    !bytes[value..].starts_with(b"npm_")
+        && before.is_none_or(|byte| !byte.is_ascii_alphanumeric() && byte != b'_')
+}
+
+/// Checks for a name such as `DB_PASS` or `smtp_pass`, and not `first_pass`.
+fn is_account_name(bytes: &[u8], name: &Range<usize>) -> bool {
+    const ACCOUNTS: &str = "admin bind cert database db ftp http imap jwt keystore ldap login mail mariadb \
+        mongo mongodb mqtt mssql mysql oracle pg postgres proxy rabbitmq redis root smtp sql ssh store sudo user vpn";
+    let part = |byte: &&u8| byte.is_ascii_alphanumeric();
+    let front = bytes[..name.start]
+        .iter()
+        .rev()
+        .take(16)
+        .take_while(part)
+        .count();
+    let word = &bytes[name.start - front..name.start];
+    let is_known = |known: &str| word.eq_ignore_ascii_case(known.as_bytes());
+    is_upper_name(bytes, name) && bytes.get(name.end) == Some(&b'=')
+        || ACCOUNTS.split_whitespace().any(is_known)
+}
 
 /// Checks for upper and lower case letters and digits, which no ordinary word has.
 fn is_mixed(text: &str) -> bool {
@@ -179,6 +237,8 @@ pub(crate) struct CompiledDetector {
 enum CompiledLook {
     Shape(CompiledShape),
     Assigned(SecretStrength),
+    NamedBy(fn(&[u8], &Range<usize>) -> bool),
+    Group(CompiledShape),
     Pem,
     UserInfo,
     Cookie,
@@ -210,19 +270,18 @@ const MAX_KEY_BYTES: usize = 16 * 1024;
 
 impl CompiledDetector {
     fn new(detector: &Detector) -> Self {
-        let shape = |pattern, test| {
-            let distinctive = !COMMON_PREFIXES.contains(&detector.anchor);
-            CompiledLook::Shape(CompiledShape {
-                pattern,
-                regex: OnceLock::new(),
-                test,
-                distinctive,
-            })
+        let shape = |pattern, test| CompiledShape {
+            pattern,
+            regex: OnceLock::new(),
+            test,
+            distinctive: !COMMON_PREFIXES.contains(&detector.anchor),
         };
         let look = match detector.look {
-            DetectorLook::Shape(pattern) => shape(pattern, None),
-            DetectorLook::ShapeIf(pattern, test) => shape(pattern, Some(test)),
+            DetectorLook::Shape(pattern) => CompiledLook::Shape(shape(pattern, None)),
+            DetectorLook::ShapeIf(pattern, test) => CompiledLook::Shape(shape(pattern, Some(test))),
+            DetectorLook::Group(pattern) => CompiledLook::Group(shape(pattern, None)),
             DetectorLook::Assigned(strength) => CompiledLook::Assigned(strength),
+            DetectorLook::NamedBy(test) => CompiledLook::NamedBy(test),
             DetectorLook::Pem => CompiledLook::Pem,
             DetectorLook::UserInfo => CompiledLook::UserInfo,
             DetectorLook::Cookie => CompiledLook::Cookie,
@@ -244,6 +303,12 @@ impl CompiledDetector {
         match &self.look {
             CompiledLook::Shape(shape) => shape.find_match(text, anchor, ahead),
             CompiledLook::Assigned(strength) => find_assigned(text, anchor, *strength, ahead),
+            CompiledLook::NamedBy(test) => {
+                let name = name_in_anchor(text, &anchor);
+                test(text.as_bytes(), &name)
+                    .then(|| find_assigned(text, name, SecretStrength::Any, ahead))?
+            }
+            CompiledLook::Group(shape) => shape.find_group(text, anchor.start, ahead),
             CompiledLook::Pem => find_pem(text, anchor.start, ahead),
             CompiledLook::UserInfo => find_url_password(text, anchor.end, ahead),
             CompiledLook::Cookie => find_cookie(text, anchor.end, ahead),
@@ -266,6 +331,18 @@ impl CompiledDetector {
             CompiledLook::UserInfo => rest.contains(char::is_whitespace),
             CompiledLook::Cookie => !may_be_assigned(text, &anchor) || has_line_after(rest),
             CompiledLook::Assigned(_) => !may_be_assigned(text, &anchor) || has_line_after(rest),
+            CompiledLook::NamedBy(_) => {
+                !may_be_assigned(text, &name_in_anchor(text, &anchor)) || has_line_after(rest)
+            }
+            CompiledLook::Group(_) if !rest.starts_with(|c: char| c.is_whitespace()) => {
+                !rest.is_empty()
+            }
+            // As many whole words as the longest entry has, and a whole line.
+            CompiledLook::Group(_) => {
+                let is_word_ended = rest.ends_with(|c: char| c.is_whitespace());
+                rest.contains('\n')
+                    && rest.split_whitespace().count() >= NETRC_WORDS + usize::from(!is_word_ended)
+            }
         }
     }
 }
@@ -357,6 +434,25 @@ impl CompiledShape {
             0
         };
         Some(start..start + found.end() + more)
+    }
+
+    /// Returns the first group of the shape at `start`, if it is a literal.
+    fn find_group(&self, text: &str, start: usize, ahead: &mut Lookahead) -> Option<Range<usize>> {
+        if ends_in_word(&text.as_bytes()[..start]) {
+            return None;
+        }
+        let near = text_near(text, start, MAX_LOOK_BYTES);
+        ahead.charge(MAX_TEST_BYTES.min(near.len()));
+        let secret = self.regex().captures(near)?.get(1)?;
+        ahead.charge(near.len());
+        let cut = secret.end() == near.len();
+        let end = start + secret.end();
+        let is_more = |byte: &u8| !byte.is_ascii_whitespace() && !b"\"'".contains(byte);
+        let more = text.as_bytes()[end..]
+            .iter()
+            .take_while(|byte| is_more(byte));
+        let more = if cut { more.count() } else { 0 };
+        is_literal(secret.as_str()).then(|| start + secret.start()..end + more)
     }
 
     fn regex(&self) -> &Regex {
@@ -964,6 +1060,9 @@ mod tests {
 
     #[test]
     fn every_bundled_shape_is_valid_and_begins_with_its_anchor() {
+        for pattern in [CURL_USER, NETRC_ENTRY] {
+            assert!(Regex::new(pattern).is_ok(), "{pattern}");
+        }
         for detector in SHAPE_DETECTORS {
             let (DetectorLook::Shape(pattern) | DetectorLook::ShapeIf(pattern, _)) = detector.look
             else {

@@ -25,13 +25,12 @@ impl Redact {
         settled: &mut SettledOutcome,
     ) -> Result<bool, RedactionError> {
         if !is_large(settled) {
-            return self.redact_settled(call, settled);
+            return self.redact_settled(settled);
         }
         let layer = self.clone();
-        let of_call = call.clone();
         let mut copy = settled.clone();
         let work = run_blocking(move || {
-            let redacted = layer.redact_settled(&of_call, &mut copy);
+            let redacted = layer.redact_settled(&mut copy);
             redacted.map(|redacted| (redacted, copy))
         });
         let clock = call.env().clock();

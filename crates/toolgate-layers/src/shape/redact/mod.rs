@@ -5,14 +5,12 @@ mod large;
 mod lookahead;
 pub(crate) mod scanner;
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use toolgate_core::{
     Arguments, Band, Call, CallError, Json, Layer, LayerCapabilities, Next, Notes, Outcome,
-    RedactionError, Redactor, Refusal, SettledOutcome, Status, ToolName, run_contained_sync,
+    RedactionError, Redactor, Refusal, SettledOutcome, Status,
 };
 
 use crate::{
@@ -26,7 +24,9 @@ use crate::{
 /// tool receives its arguments unchanged unless `arguments` is set. A redactor that fails blocks
 /// what it should have redacted: before the call, so that nothing runs; after it, so that the
 /// result is withheld and the status is `redacted`. Events, progress and logs are redacted by the
-/// runtime with the same rules ([`Redact::redactor`]).
+/// runtime with the same rules ([`Redact::redactor`]): there is one redactor for everything. Rules
+/// of the program's own are a [`Redactor`], such as a closure in [`redact_fn`](crate::redact_fn),
+/// and are given to [`Redact::with`] or to a gate.
 ///
 /// ```
 /// # use {toolgate_core::Stack, toolgate_layers::Redact, toolgate_testkit::{call_with, echo}};
@@ -40,21 +40,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Redact {
     secrets: SharedRedactor,
-    own: Option<CustomRedactor>,
     arguments: bool,
-}
-
-type CustomRedactor = Arc<
-    dyn Fn(RedactDirection, &ToolName, &Json) -> Result<Option<Json>, RedactionError> + Send + Sync,
->;
-
-/// The direction in which a value passes the layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RedactDirection {
-    /// Arguments, on their way to the tool.
-    In,
-    /// A result, on its way back.
-    Out,
 }
 
 /// Options of [`Redact`].
@@ -81,7 +67,6 @@ impl Redact {
     pub fn with(secrets: SharedRedactor) -> Self {
         Self {
             secrets,
-            own: None,
             arguments: false,
         }
     }
@@ -92,57 +77,21 @@ impl Redact {
         self
     }
 
-    /// Adds a custom redactor. It sees arguments, and on the way back values, texts, errors and
-    /// notes, and returns a copy, or `None` to leave them unchanged. A text is passed as a JSON
-    /// string and has to stay one.
-    ///
-    /// It does not see what never passes this layer on its way out (events, progress, spans of
-    /// arguments). Rules that apply there too are a [`Redactor`], given to [`Redact::with`] with
-    /// [`SharedRedactor::and`]. Its copy of the arguments reaches the tool only if `arguments` is
-    /// set; but if it fails on them, the call does not run at all.
-    pub fn with_custom<F>(mut self, redactor: F) -> Self
-    where
-        F: Fn(RedactDirection, &ToolName, &Json) -> Result<Option<Json>, RedactionError>
-            + Send
-            + Sync
-            + 'static,
-    {
-        self.own = Some(Arc::new(redactor));
-        self
-    }
-
     /// Returns the redactor, for the runtime and for everything else that stores or shows data.
     pub fn redactor(&self) -> SharedRedactor {
         self.secrets.clone()
     }
 
-    /// Runs the custom redactor on a value. A panic counts as a failure.
-    fn run_custom(
-        &self,
-        phase: RedactDirection,
-        call: &Call,
-        value: &Json,
-    ) -> Result<Option<Json>, RedactionError> {
-        let Some(own) = &self.own else {
-            return Ok(None);
-        };
-        run_contained_sync(|| own(phase, &call.tool, value)).unwrap_or(Err(RedactionError))
-    }
-
     /// Returns the call as the tool may see it.
     fn redact_call(&self, call: Call) -> Result<Call, RedactionError> {
-        if self.own.is_none() && !self.arguments {
-            return Ok(call);
-        }
-        let given = call.arguments.as_json().clone();
         // Runs even if its copy is not used: a redactor that fails must stop the call before it
         // runs.
-        let own = self.run_custom(RedactDirection::In, &call, &given)?;
-        if !self.arguments {
+        if !self.arguments && !self.secrets.can_fail() {
             return Ok(call);
         }
-        let clean = self.secrets.redact(&own.unwrap_or_else(|| given.clone()))?;
-        if clean.is_same(&given) {
+        let given = call.arguments.as_json();
+        let clean = self.secrets.redact(given)?;
+        if !self.arguments || clean.is_same(given) {
             return Ok(call);
         }
         let arguments = Arguments::try_from(clean).map_err(|_| RedactionError)?;
@@ -150,61 +99,40 @@ impl Redact {
     }
 
     /// Redacts an outcome. Returns true if there was a secret in its value, text or error.
-    fn redact_settled(
-        &self,
-        call: &Call,
-        settled: &mut SettledOutcome,
-    ) -> Result<bool, RedactionError> {
-        let value = self.redact_value(call, &settled.value)?;
+    fn redact_settled(&self, settled: &mut SettledOutcome) -> Result<bool, RedactionError> {
+        let value = self.secrets.redact(&settled.value)?;
         let mut redacted = !value.is_same(&settled.value) && value != settled.value;
         settled.value = value;
-        if let Some(clean) = self.changed_text(call, settled.text.as_deref())? {
+        if let Some(clean) = self.changed_text(settled.text.as_deref())? {
             settled.text = Some(clean.into());
             redacted = true;
         }
         if let Some(error) = &mut settled.error {
             let more = [error.reason.as_mut(), error.operator.as_mut()];
             for text in more.into_iter().flatten().chain([&mut error.model]) {
-                if let Some(clean) = self.changed_text(call, Some(text))? {
+                if let Some(clean) = self.changed_text(Some(text))? {
                     *text = clean;
                     redacted = true;
                 }
             }
         }
-        self.redact_notes(call, &mut settled.notes)?;
+        self.redact_notes(&mut settled.notes)?;
         Ok(redacted)
     }
 
-    fn redact_value(&self, call: &Call, value: &Json) -> Result<Json, RedactionError> {
-        let own = self.run_custom(RedactDirection::Out, call, value)?;
-        self.secrets.redact(own.as_ref().unwrap_or(value))
-    }
-
-    fn redact_text(&self, call: &Call, text: &str) -> Result<String, RedactionError> {
-        if self.own.is_none() {
-            return self.secrets.redact_text(text);
-        }
-        match self.run_custom(RedactDirection::Out, call, &Json::from(text))? {
-            None => self.secrets.redact_text(text),
-            Some(own) => self
-                .secrets
-                .redact_text(own.as_str().ok_or(RedactionError)?),
-        }
-    }
-
-    fn redact_notes(&self, call: &Call, notes: &mut Notes) -> Result<(), RedactionError> {
+    fn redact_notes(&self, notes: &mut Notes) -> Result<(), RedactionError> {
         let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else {
             return Ok(());
         };
-        let summary = self.changed_text(call, fields.summary.as_deref())?;
-        let description = self.changed_text(call, fields.description.as_deref())?;
+        let summary = self.changed_text(fields.summary.as_deref())?;
+        let description = self.changed_text(fields.description.as_deref())?;
         let scope = fields
             .scope
             .as_ref()
-            .map(|scope| self.changed_value(call, scope.clone()))
+            .map(|scope| self.changed_value(scope.clone()))
             .transpose()?
             .flatten();
-        let metadata = self.changed_map(call, &fields.metadata)?;
+        let metadata = self.changed_map(&fields.metadata)?;
         let mut superseded = Vec::new();
         for (at, entry) in fields.superseded.iter().enumerate() {
             // The field name tells whether the value is secret, so both are redacted together.
@@ -214,7 +142,7 @@ impl Redact {
                 .next()
                 .unwrap_or_default()
                 .to_owned();
-            let alone = self.changed_map(call, &Map::from_iter([(name, entry.value.clone())]))?;
+            let alone = self.changed_map(&Map::from_iter([(name, entry.value.clone())]))?;
             superseded
                 .extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
         }
@@ -234,51 +162,28 @@ impl Redact {
     }
 
     /// Returns the redacted text, or `None` if it has no secrets.
-    fn changed_text(
-        &self,
-        call: &Call,
-        text: Option<&str>,
-    ) -> Result<Option<String>, RedactionError> {
+    fn changed_text(&self, text: Option<&str>) -> Result<Option<String>, RedactionError> {
         match text {
+            Some(text) => self.secrets.changed_text(text),
             None => Ok(None),
-            Some(text) if self.own.is_none() => self.secrets.changed_text(text),
-            Some(text) => Ok(Some(self.redact_text(call, text)?).filter(|clean| clean != text)),
         }
     }
 
     /// Returns a redacted copy of the value, or `None` if it has no secrets.
-    fn changed_value(&self, call: &Call, value: Value) -> Result<Option<Value>, RedactionError> {
+    fn changed_value(&self, value: Value) -> Result<Option<Value>, RedactionError> {
         let json = Json::new(value).map_err(|_| RedactionError)?;
-        let clean = self.redact_value(call, &json)?;
-        Ok(if clean == json {
-            None
-        } else {
-            Some(clean.as_value().clone())
-        })
+        let clean = self.secrets.redact(&json)?;
+        Ok((clean != json).then(|| clean.as_value().clone()))
     }
 
     fn changed_map(
         &self,
-        call: &Call,
         map: &Map<String, Value>,
     ) -> Result<Option<Map<String, Value>>, RedactionError> {
         if map.is_empty() {
             return Ok(None);
         }
-        if self.own.is_none() {
-            return self.secrets.changed_map(map);
-        }
-        match self.changed_value(call, Value::Object(map.clone()))? {
-            None => Ok(None),
-            Some(Value::Object(map)) => Ok(Some(map)),
-            Some(
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::String(_)
-                | Value::Array(_),
-            ) => Err(RedactionError),
-        }
+        self.secrets.changed_map(map)
     }
 }
 
@@ -429,14 +334,14 @@ impl std::fmt::Debug for Redact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Redact")
             .field("arguments", &self.arguments)
-            .field("own", &self.own.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redact_fn;
     use serde_json::json;
     use toolgate_core::{ErrorCategory, LayerExt, NoteFields, Stack, ToolError, ToolOutput};
     use toolgate_testkit::{FakeExecutor, TestClock, call, call_with, env_at, run_twice, seed};
@@ -454,9 +359,18 @@ mod tests {
         )
     }
 
-    fn failing_on(when: RedactDirection) -> Redact {
-        Redact::new().with_custom(move |phase, _, _| {
-            if phase == when {
+    /// Returns a layer whose own rules are `rules`, before the bundled ones.
+    fn with_rules(
+        rules: impl Fn(&Json) -> Result<Option<Json>, RedactionError> + Send + Sync + 'static,
+    ) -> Redact {
+        let own = SharedRedactor::new(redact_fn(rules));
+        Redact::with(own.and(SecretScanner::standard()))
+    }
+
+    /// Returns a layer that fails on values with this word.
+    fn failing_on(word: &'static str) -> Redact {
+        with_rules(move |value| {
+            if value.to_string().contains(word) {
                 Err(RedactionError)
             } else {
                 Ok(None)
@@ -566,8 +480,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_redactor_that_fails_or_panics_on_arguments_lets_nothing_run() {
-        let panics = Redact::new().with_custom(|_, _, _| panic!("{TOKEN}"));
-        for layer in [failing_on(RedactDirection::In), panics] {
+        let panics = with_rules(|_| panic!("{TOKEN}"));
+        for layer in [failing_on(TOKEN), panics] {
             let tool = FakeExecutor::new();
             let stack = Stack::over(tool.clone())
                 .layer(layer)
@@ -583,14 +497,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_redactor_that_fails_or_panics_on_a_result_withholds_it_with_its_notes() {
-        let panics = Redact::new().with_custom(|phase, _, _| {
-            if phase == RedactDirection::Out {
+        let panics = with_rules(|value| {
+            if value.to_string().contains("prose") {
                 panic!("{TOKEN}")
             } else {
                 Ok(None)
             }
         });
-        for layer in [failing_on(RedactDirection::Out), panics] {
+        for layer in [failing_on("prose"), panics] {
             let outcome = Outcome::ok(json!({ "plain": "prose" }))
                 .with_notes(|notes| notes.summary = Some("prose".into()));
             let shown = redacted_json(outcome, layer).await;
@@ -602,11 +516,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_custom_redactor_runs_before_the_bundled_one() {
-        let own = Redact::new().with_custom(|phase, tool, value| {
-            assert_eq!(tool.as_str(), "x");
-            Ok((phase == RedactDirection::Out)
-                .then(|| Json::from(value.to_string().replace("Ann", "someone"))))
+    async fn the_rules_of_the_program_and_the_bundled_ones_both_hold() {
+        let own = with_rules(|value| {
+            let text = value.to_string().replace("Ann", "someone");
+            text.parse().map(Some).map_err(|_| RedactionError)
         });
         let shown = redacted_json(Outcome::ok(json!({ "by": "Ann", "with": TOKEN })), own).await;
         assert!(
@@ -616,9 +529,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_custom_redactor_sees_everything_in_results_and_notes() {
+    async fn the_rules_of_the_program_see_everything_in_results_and_notes() {
         let own = || {
-            Redact::new().with_custom(|_, _, value: &Json| {
+            with_rules(|value: &Json| {
                 value
                     .to_string()
                     .replace("Ann", "someone")
@@ -667,9 +580,10 @@ mod tests {
             (json!(vec!["x"; 200_000]), false),
         ];
         for (value, expected) in results {
-            let layer = Redact::new().with_custom(move |phase, _, _| {
+            let layer = with_rules(move |value| {
                 let same = std::thread::current().id() == here;
-                let wrong = phase == RedactDirection::Out && same != expected;
+                // The arguments of the call are empty.
+                let wrong = value.to_string() != "{}" && same != expected;
                 if wrong { Err(RedactionError) } else { Ok(None) }
             });
             let stack = Stack::over(FakeExecutor::new().then(Outcome::ok(value)))
@@ -688,8 +602,8 @@ mod tests {
         let clock = TestClock::new();
         let (release, wait) = std::sync::mpsc::channel::<()>();
         let wait = std::sync::Mutex::new(wait);
-        let layer = Redact::new().with_custom(move |phase, _, _| {
-            if phase == RedactDirection::Out {
+        let layer = with_rules(move |value| {
+            if value.to_string() != "{}" {
                 // Ends when the test drops the other side.
                 let _ = wait.lock().expect("not poisoned").recv();
             }

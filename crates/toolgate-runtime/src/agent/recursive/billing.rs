@@ -8,7 +8,12 @@ use toolgate_core::{
 use crate::{BudgetReservation, ModelBilling, agent::recursive::state::RecursiveRun};
 
 /// The reservation for a question.
-pub(crate) struct QuestionBill(ModelBilling, BudgetReservation);
+pub(crate) struct QuestionBill {
+    spending: ModelBilling,
+    turn: TurnId,
+    /// Nothing only between two attempts.
+    hold: Option<BudgetReservation>,
+}
 
 impl QuestionBill {
     /// Reserves what the question may cost, or returns why it must not be asked.
@@ -30,12 +35,34 @@ impl QuestionBill {
             .reserve(turn, request, model)
             .await
             .map_err(budget_error)?;
-        Ok(Self(spending, hold))
+        Ok(Self {
+            spending,
+            turn,
+            hold: Some(hold),
+        })
     }
 
     /// Notes that another model answers.
     pub(crate) fn use_routed_model(&mut self, routed: &RoutedModel) {
-        self.1.use_routed_model(routed);
+        if let Some(hold) = &mut self.hold {
+            hold.use_routed_model(routed);
+        }
+    }
+
+    /// Ends the bill of an attempt that failed like this, and reserves for the next one.
+    pub(crate) async fn begin_retry(
+        &mut self,
+        state: &RecursiveRun,
+        failed: ModelErrorKind,
+        request: &ModelRequest,
+        model: &ModelName,
+    ) -> Result<(), BudgetError> {
+        if let Some(hold) = self.hold.take() {
+            let ended = self.spending.settle_failed(hold, failed).await;
+            state.queue_alerts(ended.alerts);
+        }
+        self.hold = Some(self.spending.reserve(self.turn, request, model).await?);
+        Ok(())
     }
 
     /// Charges what the question used, or all of the reservation if that is unknown. That of a
@@ -46,7 +73,8 @@ impl QuestionBill {
         state: &RecursiveRun,
         usage: Result<Option<Usage>, ModelErrorKind>,
     ) {
-        let Self(spending, hold) = self;
+        let Self { spending, hold, .. } = self;
+        let Some(hold) = hold else { return };
         let ended = match usage {
             Ok(usage) => spending.settle(hold, usage).await,
             Err(kind) => spending.settle_failed(hold, kind).await,

@@ -168,7 +168,7 @@ impl RecursiveStrategy {
         let mut bill =
             QuestionBill::reserve_budget(cx, state, digest, &request, model.name()).await?;
         let replied = tokio::select! {
-            replied = collect_reply(&**model, &request, &mut bill) => replied,
+            replied = collect_reply(&**model, &request, state, &mut bill) => replied,
             stopped = self.until_stopped(cx, state) => {
                 // The request was sent, so the provider may charge for it.
                 bill.settle(cx, state, Ok(None)).await;
@@ -200,6 +200,7 @@ impl RecursiveStrategy {
 async fn collect_reply(
     model: &dyn Model,
     request: &ModelRequest,
+    state: &RecursiveRun,
     bill: &mut QuestionBill,
 ) -> Result<Reply, ModelError> {
     let mut pieces = model.reply(request);
@@ -207,6 +208,13 @@ async fn collect_reply(
         match piece? {
             Delta::Done(reply) => return Ok(*reply),
             Delta::Routed(routed) => bill.use_routed_model(&routed),
+            Delta::Retry(retry) => {
+                let again = bill.begin_retry(state, retry.error.kind, request, model.name());
+                again.await.map_err(|error| {
+                    let name = model.name().clone();
+                    ModelError::new(ModelErrorKind::Budget, name, error.to_string())
+                })?;
+            }
             Delta::Text(_) | Delta::Reasoning(_) | Delta::Call { .. } | Delta::Arguments { .. } => {
             }
         }

@@ -70,7 +70,7 @@ fn at_once(replies: Vec<Vec<Result<Delta, ModelError>>>, attempts: u32) -> Vec<S
     let mut kinds = Vec::new();
     while let Some(Some(piece)) = reply.next().now_or_never() {
         kinds.push(match piece {
-            Ok(Delta::Routed(_)) => "again".to_owned(),
+            Ok(Delta::Retry(_)) => "again".to_owned(),
             Ok(Delta::Done(_)) => "done".to_owned(),
             Ok(_) => "piece".to_owned(),
             Err(error) => error.kind.as_str().to_owned(),
@@ -89,13 +89,10 @@ async fn it_waits_exactly_as_long_as_the_provider_asks() {
     let request = ModelRequest::default();
     let mut reply = model.reply(&request);
     let told = reply.next().await.expect("a piece").expect("no failure");
-    let Delta::Routed(routed) = told else {
+    let Delta::Retry(retry) = told else {
         panic!("{told:?}")
     };
-    assert_eq!(
-        routed.reason,
-        "retry in 7000 ms after acme:m: too many requests"
-    );
+    assert_eq!(retry.delay, Duration::from_secs(7));
     {
         let mut next = pin!(reply.next());
         assert!(poll_immediate(&mut next).await.is_none());
@@ -112,7 +109,11 @@ fn waits_grow_from_attempt_to_attempt_and_stay_under_the_limit() {
     let (model, _clock) = retrying(Vec::new(), 50);
     let wait = |attempt| {
         model
-            .retry_delay(&error(ModelErrorKind::Server, None), attempt)
+            .retry_delay(
+                &error(ModelErrorKind::Server, None),
+                attempt,
+                Duration::ZERO,
+            )
             .expect("is retried")
             .as_millis()
     };
@@ -168,12 +169,31 @@ fn a_wait_longer_than_the_limit_is_a_failure_at_once() {
 }
 
 #[test]
-fn nothing_is_retried_after_the_first_piece() {
+fn a_server_on_this_machine_that_refuses_is_given_up_after_the_time_it_may_take_to_start() {
+    let (model, _clock) = retrying(Vec::new(), 50);
+    let refused = ModelError {
+        retry_within: Some(Duration::from_secs(2)),
+        ..error(ModelErrorKind::Connection, None)
+    };
+    for _ in 0..100 {
+        let mut waited = Duration::ZERO;
+        for attempt in 1.. {
+            let Some(wait) = model.retry_delay(&refused, attempt, waited) else {
+                break;
+            };
+            waited += wait;
+        }
+        assert_eq!(waited, Duration::from_secs(2));
+    }
+}
+
+#[test]
+fn a_reply_that_breaks_off_is_void_and_requested_again() {
     let broken = vec![
         Ok(Delta::Text("h".into())),
         Err(error(ModelErrorKind::Connection, None)),
     ];
-    assert_eq!(at_once(vec![broken], 9), ["piece", "connection"]);
+    assert_eq!(at_once(vec![broken], 9), ["piece", "again"]);
 }
 
 #[test]
@@ -183,7 +203,7 @@ fn a_dropped_stream_does_not_wait() {
     let mut reply = model.reply(&request);
     assert!(matches!(
         reply.next().now_or_never(),
-        Some(Some(Ok(Delta::Routed(_))))
+        Some(Some(Ok(Delta::Retry(_))))
     ));
     assert!(reply.next().now_or_never().is_none());
     drop(reply);

@@ -73,6 +73,7 @@ async fn asked(router: &ModelRouter, request: ModelRequest) -> Vec<String> {
     let short = |piece: Result<Delta, ModelError>| match piece {
         Ok(Delta::Routed(routed)) => format!("{}: {}", routed.selected, routed.reason),
         Ok(Delta::Done(reply)) => format!("done {}", reply.message.text()),
+        Ok(Delta::Retry(retry)) => format!("retry after {}", retry.error),
         Ok(Delta::Text(text)) => format!("text {text}"),
         Ok(other) => format!("{other:?}"),
         Err(error) => format!("error {error}"),
@@ -106,7 +107,7 @@ async fn rules_go_before_weights_and_weights_before_what_was_requested() {
     };
     let with = RoutingConfig {
         rules: vec![rule],
-        default: "large".into(),
+        default: Some("large".into()),
         ..routing()
     };
     let router = || ModelRouter::new(with.clone(), both(), Vec::new()).expect("sound");
@@ -211,10 +212,15 @@ async fn after_a_temporary_failure_the_next_model_is_asked_and_the_reason_report
         )
         .await;
         let told = format!("acme:small: instead of acme:large: {kind}: oh");
-        assert_eq!(
-            said,
-            ["acme:large: as requested", &told, "text h", "done small"]
-        );
+        let failed = format!("retry after acme:large: {kind}: oh");
+        let expected = [
+            "acme:large: as requested",
+            &failed,
+            &told,
+            "text h",
+            "done small",
+        ];
+        assert_eq!(said, expected);
     }
 }
 
@@ -251,37 +257,21 @@ async fn after_any_other_failure_no_other_model_is_asked() {
 }
 
 #[tokio::test]
-async fn after_the_first_piece_no_other_model_is_asked() {
-    for piece in [
-        Delta::Text("h".into()),
-        Delta::Reasoning("h".into()),
-        Delta::Call {
-            index: 0,
-            id: "1".into(),
-            tool: "t".into(),
-        },
-        Delta::Arguments {
-            index: 0,
-            text: "{".into(),
-        },
-    ] {
-        let replies = vec![vec![Ok(piece), fails("large", ModelErrorKind::Connection)]];
-        let models = vec![fake("large", replies), fake("small", vec![])];
-        let with = RoutingConfig {
-            fallback: vec!["small".into()],
-            ..routing()
-        };
-        let said = asked(
-            &ModelRouter::new(with, models, Vec::new()).expect("sound"),
-            ModelRequest::default(),
-        )
-        .await;
-        assert_eq!(said.len(), 3, "{said:?}");
-        assert!(
-            said[2].starts_with("error acme:large: the connection failed"),
-            "{said:?}"
-        );
-    }
+async fn a_reply_that_breaks_off_is_void_and_another_model_is_asked() {
+    let broken = vec![
+        Ok(Delta::Text("h".into())),
+        fails("large", ModelErrorKind::Connection),
+    ];
+    let models = vec![fake("large", vec![broken]), says("small")];
+    let with = RoutingConfig {
+        fallback: vec!["small".into()],
+        ..routing()
+    };
+    let router = ModelRouter::new(with, models, Vec::new()).expect("sound");
+    let said = asked(&router, ModelRequest::default()).await;
+    assert_eq!(said.len(), 6, "{said:?}");
+    assert!(said[2].starts_with("retry after acme:large"), "{said:?}");
+    assert_eq!(said[5], "done small");
 }
 
 #[tokio::test]
@@ -337,7 +327,7 @@ fn an_invalid_routing_is_rejected_with_the_setting_that_is_wrong() {
             .to_string()
     };
     let wrong = RoutingConfig {
-        default: "medium".into(),
+        default: Some("medium".into()),
         ..routing()
     };
     let text = "routing.default names the unknown model \"medium\"; known models: large, small, acme:small, acme:large";

@@ -1,23 +1,26 @@
 //! The loop of a run: ask the model, run its calls until all are settled, repeat until it calls
 //! nothing.
 
-use std::{pin::pin, sync::Arc};
+use std::{
+    pin::pin,
+    sync::{Arc, atomic::Ordering},
+};
 
-use futures::{StreamExt, future::join_all};
+use futures::future::join_all;
 use toolgate_core::{
-    AnyLayer, Delta, Model, ModelError, ModelErrorKind, ModelName, Outcome, Reply, RoutedModel,
-    RunEnd, SessionEvent, Status, Suspension, TurnId, TurnInfo, run_contained, run_contained_sync,
+    AnyLayer, ModelName, Outcome, RoutedModel, RunEnd, Status, Suspension, TurnId,
 };
 
 use crate::{
-    PendingCall, RunError, RunReport, SessionError, TurnEnd, TurnReport, TurnRun,
+    PendingCall, RunError, RunReport, SessionError, TurnEnd, TurnHandle, TurnReport, TurnRun,
     agent::{DelegatingRun, DelegationState},
     journal::PendingEvent,
     session::{
         conversation::ConversationState,
         run::{
-            live_pieces::LivePieces,
+            exchange::ModelExchange,
             steps::{RunStep, SessionRun},
+            time_limit::DEADLINE,
         },
     },
 };
@@ -27,9 +30,6 @@ const CANCELLED_BY_MESSAGE: &str = "another message arrived before a decision wa
 
 /// The reason shown for calls that were under way when the run was stopped.
 pub(crate) const STOPPED: &str = "the run was stopped";
-
-/// Number of reply pieces after which other tasks get a turn.
-const PIECES_PER_YIELD: u64 = 64;
 
 impl SessionRun {
     /// Drives the run to its end.
@@ -42,6 +42,9 @@ impl SessionRun {
                 RunStep::Settle(turn) => self.resume_turn(turn).await?,
                 _ if self.cancel.is_cancelled() => {
                     Some(self.end_run(RunEnd::Cancelled, None).await?)
+                }
+                RunStep::Ask | RunStep::Close if self.time.is_over(&self.shared) => {
+                    Some(self.end_run(RunEnd::Deadline, None).await?)
                 }
                 RunStep::Ask => self.ask_model(false).await?,
                 RunStep::Stop => Some(self.end_stopped().await?),
@@ -150,6 +153,7 @@ impl SessionRun {
             run: self.conversation.run,
             labels: &self.labels,
             layers,
+            time_left: self.time.time_left(&self.shared),
         }
     }
 
@@ -178,25 +182,33 @@ impl SessionRun {
             Err(error) => return self.end_run(error.run_end(), Some(error)).await.map(Some),
         };
         self.check_journal().await?;
-        let cancel = self.cancel.clone();
+        let mut exchange = ModelExchange {
+            billing: self.run_billing(),
+            shared: &self.shared,
+            info: &info,
+            request: &self.conversation.request,
+            hold: &mut self.hold,
+        };
         let replied = tokio::select! {
             biased;
             // Checked first: a run that was stopped before the request sends nothing.
-            () = cancel.cancelled() => None,
-            reply = self.request_reply(&*model, &info) => Some(reply),
+            () = self.cancel.cancelled() => Err(RunEnd::Cancelled),
+            () = self.time.until_over(&self.shared) => Err(RunEnd::Deadline),
+            reply = exchange.request_reply(&*model) => Ok(reply),
         };
         match replied {
-            None => {
+            Err(end) => {
                 // The request was sent, and it is unknown whether the provider charges for it.
                 let alerts = self.charge_reply(None).await.1;
                 let drafts = alerts
                     .into_iter()
                     .map(|alert| PendingEvent::Loop(info.clone(), alert));
                 drop(self.shared.journal().append(drafts, []));
-                self.end_run(RunEnd::Cancelled, None).await.map(Some)
+                self.end_run(end, None).await.map(Some)
             }
-            Some(Err(error)) => self.end_without_reply(error).await.map(Some),
-            Some(Ok((reply, routed))) => {
+            Ok(Err(RunError::Model(error))) => self.end_without_reply(error).await.map(Some),
+            Ok(Err(error)) => self.end_run(error.run_end(), Some(error)).await.map(Some),
+            Ok(Ok((reply, routed))) => {
                 self.note_routed_model(routed);
                 match self.accept_reply(reply).await? {
                     Some(turn) => self.work_on_turn(turn).await,
@@ -206,57 +218,9 @@ impl SessionRun {
         }
     }
 
-    /// Asks the model and publishes the reply while it arrives.
-    async fn request_reply(
-        &self,
-        model: &dyn Model,
-        info: &Arc<TurnInfo>,
-    ) -> Result<(Reply, Option<RoutedModel>), ModelError> {
-        let failed = |kind, text: &str| ModelError::new(kind, model.name().clone(), text);
-        let panicked = |_| failed(ModelErrorKind::Malformed, "the model's adapter panicked");
-        let request = &self.conversation.request;
-        let mut pieces = run_contained_sync(|| model.reply(request)).map_err(panicked)?;
-        let mut live = LivePieces::new(&self.shared.dispatcher, info);
-        let mut chosen = None;
-        for number in 1_u64.. {
-            if number % PIECES_PER_YIELD == 0 {
-                // A stream that is always ready would never let the run be stopped.
-                tokio::task::yield_now().await;
-            }
-            match run_contained(pieces.next()).await.map_err(panicked)? {
-                None => {
-                    return Err(failed(
-                        ModelErrorKind::Connection,
-                        "the reply ended before it was complete",
-                    ));
-                }
-                Some(Err(error)) => return Err(error),
-                Some(Ok(delta)) => {
-                    if let Delta::Routed(routed) = &delta {
-                        let event = SessionEvent::ModelRouted(routed.clone());
-                        drop(
-                            self.shared
-                                .journal()
-                                .append([PendingEvent::Loop(info.clone(), event)], []),
-                        );
-                        chosen = Some(routed.clone());
-                    }
-                    live.publish(&delta);
-                    if let Delta::Done(reply) = delta {
-                        return Ok((*reply, chosen));
-                    }
-                }
-            }
-        }
-        Err(failed(ModelErrorKind::Malformed, "the reply has no end"))
-    }
-
-    /// Notes that another model was chosen: it asks for the calls, and its price is charged.
+    /// Notes that another model was chosen: it asks for the calls.
     fn note_routed_model(&mut self, routed: Option<RoutedModel>) {
         let Some(routed) = routed else { return };
-        if let Some(hold) = &mut self.hold {
-            hold.use_routed_model(&routed);
-        }
         if let (Some(info), Ok(model)) = (&mut self.asked, routed.selected.parse::<ModelName>()) {
             let info = Arc::make_mut(info);
             info.provider = Some(model.provider);
@@ -301,16 +265,25 @@ impl SessionRun {
     ) -> Result<(TurnReport, Vec<PendingCall>), SessionError> {
         // The turn first runs until it suspends, so that agents learn of their calls; then
         // everything is awaited together.
+        self.time.start_turn(&self.shared, &self.options);
         let waits = self.shared.limits.waits;
         let mut report = self
             .drive_turn(run, waits && self.shared.agents.is_empty())
             .await?;
         let mut waiting = Vec::new();
-        while report.end == TurnEnd::Suspended {
+        while report.end == TurnEnd::Suspended && !self.time.stopped {
+            if self.leaves_pending() {
+                break;
+            }
             let delegated = self.delegate_calls(&report).await?;
             waiting = delegated.waiting;
+            if self.time.is_over(&self.shared) {
+                self.time.stopped = true;
+                break;
+            }
             // The run may have been stopped at the last moment, or while agents were working.
-            if !delegated.delivered && !waits && !self.cancel.is_cancelled() {
+            let idle = !delegated.delivered && !waits && !self.cancel.is_cancelled();
+            if idle || self.leaves_pending() {
                 break;
             }
             let view = self.conversation.request.view.clone();
@@ -323,6 +296,7 @@ impl SessionRun {
                 .drive_turn(again, waits && !delegated.delivered)
                 .await?;
         }
+        self.time.end_turn();
         Ok((report, waiting))
     }
 
@@ -350,7 +324,12 @@ impl SessionRun {
         report: &TurnReport,
         waiting: Vec<PendingCall>,
     ) -> Result<RunReport, SessionError> {
-        let mut ended = self.end_run(RunEnd::Suspended, None).await?;
+        let end = if self.time.stopped {
+            RunEnd::Deadline
+        } else {
+            RunEnd::Suspended
+        };
+        let mut ended = self.end_run(end, None).await?;
         ended.pending = self
             .pending_calls(report)
             .into_iter()
@@ -364,7 +343,7 @@ impl SessionRun {
         let handle = run.handle();
         let cancel = self.cancel.clone();
         if cancel.is_cancelled() {
-            handle.interrupt(STOPPED).await?;
+            self.stop_turn(&handle).await?;
         }
         let driving = async move {
             if waits {
@@ -375,6 +354,7 @@ impl SessionRun {
         };
         let mut driving = pin!(driving);
         let mut told = false;
+        let mut deadline = self.time.until_over(&self.shared);
         loop {
             tokio::select! {
                 biased;
@@ -382,11 +362,30 @@ impl SessionRun {
                 // Interrupted once; the turn is driven until its calls have settled.
                 () = cancel.cancelled(), if !told => {
                     told = true;
-                    handle.interrupt(STOPPED).await?;
+                    self.stop_turn(&handle).await?;
+                }
+                () = &mut deadline, if !told && !self.time.stopped => {
+                    self.time.stopped = true;
+                    handle.stop_running(DEADLINE).await?;
                 }
                 Some(steer) = self.steering.recv() => self.accept_steering(steer).await?,
             }
         }
+    }
+
+    /// Checks whether the run was stopped and leaves pending calls pending.
+    fn leaves_pending(&self) -> bool {
+        self.cancel.is_cancelled() && self.shared.keep_pending.load(Ordering::SeqCst)
+    }
+
+    /// Stops a turn because the run was stopped.
+    async fn stop_turn(&self, handle: &TurnHandle) -> Result<(), SessionError> {
+        if self.leaves_pending() {
+            handle.stop_running(STOPPED).await?;
+        } else {
+            handle.interrupt(STOPPED).await?;
+        }
+        Ok(())
     }
 
     /// Lets agents work on the calls that are theirs, all at the same time.
@@ -406,6 +405,7 @@ impl SessionRun {
             run: self.conversation.run,
             labels: &labels,
             layers: &layers,
+            time_left: self.time.time_left(&shared),
         };
         let work = theirs.filter_map(|result| {
             let agent = shared.find_agent(&result.tool)?;

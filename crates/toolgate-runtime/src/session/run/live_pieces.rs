@@ -10,6 +10,10 @@ use crate::Dispatcher;
 /// The text in place of a part that could not be redacted.
 const WITHHELD: &str = "(withheld)";
 
+/// The most text that is held back because it may be the beginning of a secret. It is searched again
+/// with each piece, so a longer one would take quadratic time; it is shown with the whole reply.
+const MAX_HELD_BYTES: usize = 64 * 1024;
+
 /// The pieces of one reply on their way to the bus.
 pub(crate) struct LivePieces<'a> {
     dispatcher: &'a Dispatcher,
@@ -60,6 +64,13 @@ impl<'a> LivePieces<'a> {
                 self.finish_part(PartKey::Reasoning);
                 self.send(delta.clone());
             }
+            Delta::Retry(retry) => {
+                // What is held back belongs to a reply that is void.
+                self.parts.clear();
+                let mut retry = retry.clone();
+                retry.error.detail = self.dispatcher.0.visible_text(&retry.error.detail);
+                self.send(Delta::Retry(retry));
+            }
             Delta::Done(_) => self.finish_reply(),
         }
     }
@@ -95,6 +106,8 @@ impl<'a> LivePieces<'a> {
             let rest = held.split_off(safe);
             let shown = std::mem::replace(held, rest);
             self.show(key, &shown);
+        } else if held.len() > MAX_HELD_BYTES {
+            self.parts.insert(key, HeldPart::Hidden);
         }
     }
 

@@ -2,9 +2,11 @@
 
 pub(crate) mod armed;
 mod drive;
+mod exchange;
 pub(crate) mod host_model;
 pub(crate) mod hosted;
 mod live_pieces;
 mod request;
 pub(crate) mod steps;
 mod strategies;
+mod time_limit;

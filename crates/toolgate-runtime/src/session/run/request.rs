@@ -80,7 +80,11 @@ impl SessionRun {
             asked.instructions.clone()
         };
         request.view = view;
-        request.choice = match &options.choice {
+        let choice = match &options.choice {
+            ToolChoice::Auto => &asked.choice,
+            own => own,
+        };
+        request.choice = match choice {
             _ if closing => ToolChoice::None,
             ToolChoice::Required | ToolChoice::Named(_) if !first => ToolChoice::Auto,
             choice => choice.clone(),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Cost, FinishReason, Labels, Message, MessagePart, MessageRecord, ModelError, PartContent,
     ProviderCall, RecordKey, Reply, Role, RunEnd, SessionEvent, Stack, Status, StoreRecord,
-    ToolAnswer, ToolRequest, TurnId, TurnInfo, error_chain,
+    ToolAnswer, ToolRequest, TurnId, TurnInfo, error_chain, note_keys,
 };
 
 use crate::{
@@ -22,6 +22,7 @@ use crate::{
         SessionShared, SteeringMessage,
         conversation::{Conversation, ConversationState},
         output,
+        run::time_limit::RunClock,
         tools::RunTools,
     },
     turn::DrivingGuard,
@@ -63,6 +64,8 @@ pub(crate) struct SessionRun {
     pub(super) unwritten: Vec<(RecordKey, StoreRecord)>,
     /// The model that the run began with, if the session has another one now.
     pub(crate) began_with: Option<String>,
+    /// The deadlines of the run.
+    pub(super) time: RunClock,
 }
 
 /// The next step of a run.
@@ -96,6 +99,7 @@ impl SessionRun {
         conversation.torn = true;
         conversation.request.output = shared.output_format(&options);
         let began_after = shared.journal().sequence();
+        let time = RunClock::start(&shared, &options);
         Self {
             _driving: shared.dispatcher.0.begin_driving(),
             shared,
@@ -117,6 +121,7 @@ impl SessionRun {
             stopped: None,
             unwritten: Vec::new(),
             began_with: None,
+            time,
         }
     }
 
@@ -125,6 +130,7 @@ impl SessionRun {
         self.tools = RunTools::new(&self.shared, &options).map_err(SessionError::Options)?;
         self.labels = self.shared.run_labels(&self.shared.who.labels, &options)?;
         self.conversation.request.output = self.shared.output_format(&options);
+        self.time = RunClock::start(&self.shared, &options);
         self.options = options;
         Ok(())
     }
@@ -200,12 +206,11 @@ impl SessionRun {
             turn.iteration = iteration;
             turn.run = Some(run);
         }
-        let text = Some(message.text())
-            .filter(|text| !text.is_empty())
-            .map(|text| self.shared.visible_text(&text));
+        let (text, text_bytes) = self.shared.visible_message(&message.text());
         let event = SessionEvent::UserMessage {
             message: number,
             text,
+            text_bytes,
             steering,
         };
         let said = MessageRecord {
@@ -286,13 +291,12 @@ impl SessionRun {
         let (cost, alerts) = self.charge_reply(usage).await;
         self.shared.label_calls(&mut message);
         let (calls, ran) = requested_calls(&message);
-        let text = Some(message.text())
-            .filter(|text| !text.is_empty())
-            .map(|text| self.shared.visible_text(&text));
+        let (text, text_bytes) = self.shared.visible_message(&message.text());
         let after = self.conversation.last_turn;
         let finished = SessionEvent::InferenceFinished {
             message: self.conversation.next,
             text,
+            text_bytes,
             calls: u32::try_from(calls.len()).unwrap_or(u32::MAX),
             finish,
             usage,
@@ -367,7 +371,8 @@ impl SessionRun {
             // Strategies may take their time before anything else is written.
             self.write_results();
         }
-        Ok(Ok(()))
+        // After the results are added: the effect is recorded, even if its receipt is not.
+        Ok(find_lost_receipt(report).map_or(Ok(()), Err))
     }
 
     /// Adds the results of a turn to the conversation, and the final answer of a strategy if there
@@ -439,6 +444,7 @@ impl SessionRun {
     pub(crate) async fn end_stopped(&mut self) -> Result<RunReport, SessionError> {
         match self.stopped {
             Some(TurnEnd::Aborted) => self.end_run(RunEnd::Failed, Some(RunError::Aborted)).await,
+            _ if self.time.stopped => self.end_run(RunEnd::Deadline, None).await,
             _ => self.end_run(RunEnd::Cancelled, None).await,
         }
     }
@@ -576,6 +582,20 @@ impl SessionRun {
             began_with: self.began_with.clone(),
         })
     }
+}
+
+/// Returns the error for a call whose receipt could not be written, if there is one.
+fn find_lost_receipt(report: &TurnReport) -> Option<RunError> {
+    let is_lost = |result: &&CallResult| {
+        let notes = result.outcome.as_ref();
+        let notes = notes.and_then(|settled| settled.notes.fields());
+        notes.is_some_and(|notes| matches!(notes.get(note_keys::RECEIPT_MISSING), Ok(Some(true))))
+    };
+    let lost = report.results.iter().find(is_lost)?;
+    Some(RunError::ReceiptLost {
+        tool: lost.tool.clone(),
+        call: lost.id,
+    })
 }
 
 /// Returns the calls that a reply asks for, and those that the provider has executed.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, ApprovalRequest, ApprovalRequestRef, Arguments, CallId, Decision, InputKind,
-    Invocation, InvocationSlot, Phase, RecordKey, Refusal, RejectCode, SettledOutcome, StoreRecord,
-    Suspension, Timestamp, ToolEvent, TurnId, Verdict,
+    ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Arguments, CallId,
+    Decision, InputKind, Invocation, InvocationSlot, Phase, RecordKey, Refusal, RejectCode,
+    SettledOutcome, StoreRecord, Suspension, Timestamp, ToolEvent, TurnId, Verdict,
 };
 
 use super::{
@@ -42,11 +42,21 @@ impl OpenTurn {
         if state.work[at].has_asked_enough(&request) {
             return Err(Box::new(asked_too_often()));
         }
+        let mut request = request;
+        if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) {
+            if !std::mem::take(&mut state.work[at].has_unsealed_request) {
+                // The request expired and the call descended again, but a layer asked for approval
+                // once more.
+                return Err(Box::new(expired_outcome()));
+            }
+            request.changed.push(ApprovalChange::Unsealed);
+        }
         let invocation = state.turn.slots()[at].invocation().clone();
         // Events show a redacted copy. The record below keeps the original, because the decision is
         // bound to it.
         let mut shown = request.clone();
         shown.signed = false;
+        shown.workspace = None;
         let visible = self.shared.visible_arguments(&request.arguments);
         shown.withheld = visible.is_none();
         shown.arguments = visible.unwrap_or_else(Arguments::empty);
@@ -62,7 +72,6 @@ impl OpenTurn {
             .stated_reason
             .as_deref()
             .map(|reason| self.shared.visible_text(reason));
-        let mut request = request;
         request.seal(&shown, self.shared.keyring.as_ref());
         let event = ToolEvent::ToolApprovalRequested(Box::new(shown));
         match state.turn.apply(invocation.id, &event) {
@@ -82,11 +91,6 @@ impl OpenTurn {
             }
             // Settled meanwhile, by an interruption.
             Err(_) if state.turn.slots()[at].status().is_some() => Ok(WriteAck::Now(Ok(()))),
-            // The request expired and the call descended again, but a layer asked for approval once
-            // more.
-            Err(_) if state.turn.slots()[at].phase() == Some(Phase::AwaitingApproval) => {
-                Err(Box::new(expired_outcome()))
-            }
             Err(error) => Err(Box::new(contract_violation(&error))),
         }
     }
@@ -172,7 +176,7 @@ impl OpenTurn {
             let Some((at, _)) = pending.ok().filter(|_| !state.retired) else {
                 return Ok(true);
             };
-            let event = approval_event(state.turn.slots()[at].invocation(), &answer);
+            let event = self.approval_event(state.turn.slots()[at].invocation(), &answer);
             let journal = &self.shared.journal;
             (at, journal.append_first(event, (key, record), duplicate))
         };
@@ -227,7 +231,7 @@ impl OpenTurn {
             // It was loaded from the store when the turn was resumed.
             _ if known => None,
             Ok(at) => {
-                let event = approval_event(state.turn.slots()[at].invocation(), answer);
+                let event = self.approval_event(state.turn.slots()[at].invocation(), answer);
                 state.advance_answered(at, answer.clone());
                 self.inbox.push(Urgency::Settlement, DriverInput::Applied);
                 event
@@ -302,7 +306,7 @@ impl OpenTurn {
                 .answers
                 .pop()
                 .expect("the newest answer was just seen");
-            let event = approval_event(state.turn.slots()[at].invocation(), &answer);
+            let event = self.approval_event(state.turn.slots()[at].invocation(), &answer);
             state.advance_answered(at, answer);
             self.shared.journal.append(event, [])
         };
@@ -363,10 +367,27 @@ impl OpenTurnState {
     }
 }
 
-/// Builds the event of an answer. A denial has none: the end of the call shows it.
-fn approval_event(invocation: &Arc<Invocation>, answer: &ApprovalAnswer) -> Option<PendingEvent> {
-    let approved = || PendingEvent::Tool(invocation.clone(), approved_event(answer));
-    (!answer.is_denial()).then(approved)
+/// Checks whether the newest of the approval requests is answered. One that was replaced has no
+/// answer, so the number of answers says nothing.
+pub(crate) fn is_newest_answered(answers: &[ApprovalAnswer], requested: u32) -> bool {
+    answers
+        .last()
+        .map_or(requested == 0, |answer| answer.generation + 1 == requested)
+}
+
+impl OpenTurn {
+    /// Builds the event of an answer. A denial has none: the end of the call shows it.
+    fn approval_event(
+        &self,
+        invocation: &Arc<Invocation>,
+        answer: &ApprovalAnswer,
+    ) -> Option<PendingEvent> {
+        if answer.is_denial() {
+            return None;
+        }
+        let approved = self.shared.redact_event(approved_event(answer));
+        Some(PendingEvent::Tool(invocation.clone(), approved))
+    }
 }
 
 fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
@@ -374,7 +395,7 @@ fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
         approver: answer.decision.by.name.clone(),
         established: answer.decision.by.established.clone(),
         claimed_as: answer.decision.by.claimed_as.clone(),
-        reason: None,
+        reason: answer.decision.approval_reason.clone(),
         edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
         unseen: answer.decision.unseen,
     }

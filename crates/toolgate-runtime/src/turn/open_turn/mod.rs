@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Admission, ApprovalRequest, Arguments, Call, CallEnv, CallId, CallSeed, ConflictKey,
-    ExecutorTag, InputKind, LedgerDraft, Outcome, Phase, ProviderCall, RecordKey, RejectCode,
+    ExecutorTag, InputKind, Json, LedgerDraft, Outcome, Phase, ProviderCall, RecordKey, RejectCode,
     ResumeState, SessionEvent, SettledOutcome, Stack, StoreRecord, Timestamp, ToolEvent, Turn,
     TurnEvent, TurnInfo,
 };
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-mod answers;
+pub(super) mod answers;
 pub(crate) mod probe;
 mod provider_calls;
 pub(super) mod settle;
@@ -48,8 +48,14 @@ pub(crate) enum DriverInput {
     ApproverDone,
     /// An input was applied; the turn knows what to do next.
     Applied,
+    /// One call is to stop.
+    CancelCall(usize),
+    /// One call was told to stop and has had the time to do so.
+    AbortCall(usize),
     /// The turn was interrupted.
     Interrupted,
+    /// What runs is stopped for this reason; pending calls stay pending.
+    RunningStopped(Arc<str>),
     /// Another copy of the turn is driven now.
     Retired,
     /// A message of the user.
@@ -77,14 +83,20 @@ pub(crate) struct InvocationState {
     pub(crate) resumed: ResumeState,
     /// Boxed: most calls need no approval, and a turn may have a thousand of them.
     pub(crate) pending: Option<Box<ApprovalRequest>>,
+    /// True if the stored request has no seal that can be checked: approval is requested again.
+    pub(crate) has_unsealed_request: bool,
     pub(crate) outcome: Option<Arc<SettledOutcome>>,
     pub(crate) task: Option<JoinHandle<()>>,
+    /// Cancelled if this call alone is to stop.
+    cancel: CancellationToken,
     /// Set if the provider executed the call: there is nothing to run.
     pub(crate) ran: Option<Arc<ProviderCall>>,
     /// The arguments with which an external executor runs the tool.
     pub(crate) outside: Option<Arguments>,
     /// Ledger entries to seal with the outcome, each with the pass that produced it.
     entries: Vec<(StackEntry, LedgerDraft)>,
+    /// Records of layers to write with the outcome, each with the pass that produced it.
+    records: Vec<(StackEntry, RecordKey, Json)>,
 }
 
 /// The reason why a call descends the stack. A call that is being closed can still return from its
@@ -108,12 +120,21 @@ impl InvocationState {
             admission,
             resumed: ResumeState::default(),
             pending: None,
+            has_unsealed_request: false,
             outcome: None,
             task: None,
+            cancel: CancellationToken::new(),
             ran,
             outside: None,
             entries: Vec::new(),
+            records: Vec::new(),
         }
+    }
+
+    /// Drops the entries and records of a pass whose outcome was not written.
+    fn forget_pass(&mut self, pass: StackEntry) {
+        self.entries.retain(|(of, _)| *of != pass);
+        self.records.retain(|(of, ..)| *of != pass);
     }
 
     /// Checks whether a call of this tool can change anything. An unknown tool cannot: it never
@@ -154,6 +175,12 @@ impl OpenTurn {
         turn: Turn,
         work: Vec<InvocationState>,
     ) -> Arc<Self> {
+        let cancel = CancellationToken::new();
+        let mut work = work;
+        for call in &mut work {
+            // Stopping the turn stops each of its calls.
+            call.cancel = cancel.child_token();
+        }
         Arc::new_cyclic(|me| {
             let probe = Arc::new(TurnProbe(me.clone()));
             let env = CallEnv::new(shared.clock.clone(), shared.store.clone(), probe);
@@ -170,7 +197,7 @@ impl OpenTurn {
                 shared,
                 info,
                 inbox: InputQueue::new(),
-                cancel: CancellationToken::new(),
+                cancel,
                 stack,
                 env,
                 state,
@@ -256,7 +283,7 @@ impl OpenTurn {
             StackEntry::Down
         };
         // Entries of an earlier descent describe an outcome that was not written.
-        state.work[at].entries.retain(|(of, _)| *of != pass);
+        state.work[at].forget_pass(pass);
         let slot = &state.turn.slots()[at];
         let work = &state.work[at];
         // Attempts whose results are known are replayed, so counting starts before them. A closing
@@ -278,7 +305,7 @@ impl OpenTurn {
             attempts_before: known.unwrap_or(slot.attempts()),
             rehearsal: false,
             closing,
-            cancel: self.cancel.child_token(),
+            cancel: work.cancel.child_token(),
             env: self.env.clone(),
         })
     }
@@ -317,6 +344,43 @@ impl OpenTurn {
         self.inbox
             .push(Urgency::Settlement, DriverInput::Interrupted);
         Some(durable)
+    }
+
+    /// Tells one call to stop, if it runs here or waits to start here. The driver settles it if it
+    /// does not stop by itself.
+    pub(crate) fn cancel_call(&self, call: CallId) -> bool {
+        let state = self.lock_state();
+        let Some(slot) = state.turn.slot(call).filter(|_| !state.retired) else {
+            return false;
+        };
+        let is_here = matches!(
+            slot.phase(),
+            Some(Phase::Requested | Phase::Approved | Phase::Running)
+        );
+        if !is_here {
+            return false;
+        }
+        let at = slot.invocation().emit_order as usize;
+        state.work[at].cancel.cancel();
+        drop(state);
+        self.inbox
+            .push(Urgency::Settlement, DriverInput::CancelCall(at));
+        true
+    }
+
+    /// Checks whether the turn goes on and a call waits for a decision or an external result.
+    pub(crate) fn has_pending_calls(&self) -> bool {
+        let state = self.lock_state();
+        let mut slots = state.turn.slots().iter();
+        !state.retired && !state.interrupted && slots.any(|slot| is_pending(slot.phase()))
+    }
+
+    /// Stops what runs: nothing more is started, running calls are cancelled, and pending calls
+    /// stay pending.
+    pub(crate) fn stop_running(&self, reason: &str) {
+        self.cancel.cancel();
+        let stopped = DriverInput::RunningStopped(reason.into());
+        self.inbox.push(Urgency::Settlement, stopped);
     }
 
     /// Stops the turn because a call failed: nothing more is started, running calls continue.
@@ -381,6 +445,11 @@ impl OpenTurn {
             },
         )
     }
+}
+
+/// Checks whether a call in this phase waits for a decision or an external result.
+pub(crate) fn is_pending(phase: Option<Phase>) -> bool {
+    matches!(phase, Some(Phase::AwaitingApproval | Phase::AwaitingResult))
 }
 
 /// Notifies the driver that a call left the stack, also if its task was aborted or panicked.

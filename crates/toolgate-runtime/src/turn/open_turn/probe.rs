@@ -3,8 +3,8 @@
 use std::sync::{Arc, Weak};
 
 use toolgate_core::{
-    Call, CallId, Invocation, LedgerDraft, LogLevel, Probe, Progress, RecordKey, StartPermit,
-    StopReason, StoreRecord, ToolEvent,
+    Arguments, Call, CallId, FileChange, Invocation, Json, LedgerDraft, LogLevel, LongRunningLabel,
+    Probe, Progress, RecordKey, StartPermit, StopReason, StoreRecord, ToastNotice, ToolEvent,
 };
 
 use super::{OpenTurn, StackEntry};
@@ -35,9 +35,9 @@ impl Probe for TurnProbe {
         let Some(active) = self.0.upgrade() else {
             return;
         };
-        progress.message = progress
-            .message
-            .map(|text| active.shared.visible_text(&text));
+        let redact = |text: String| active.shared.visible_text(&text);
+        progress.message = progress.message.map(redact);
+        progress.label = progress.label.map(redact);
         active.record_event(call, ToolEvent::ToolExecutionProgress { progress });
     }
 
@@ -47,6 +47,19 @@ impl Probe for TurnProbe {
         };
         let message = active.shared.visible_text(text);
         active.record_event(call, ToolEvent::ToolLog { level, message });
+    }
+
+    fn report_files(&self, call: &Call, changes: Vec<FileChange>, omitted: u64) {
+        if let Some(active) = self.0.upgrade() {
+            active.record_event(call, active.shared.files_event(changes, omitted));
+        }
+    }
+
+    fn show_toast(&self, call: &Call, toast: ToastNotice) {
+        if let Some(active) = self.0.upgrade() {
+            let event = active.shared.redact_event(ToolEvent::ToolToast(toast));
+            active.record_event(call, event);
+        }
     }
 
     fn can_seal_with_outcome(&self, _: &Call) -> Result<bool, StopReason> {
@@ -67,6 +80,13 @@ impl Probe for TurnProbe {
         }
         Ok(())
     }
+
+    fn write_with_outcome(&self, call: &Call, records: Vec<(RecordKey, Json)>) -> bool {
+        if let Some(active) = self.0.upgrade() {
+            active.store_records(call, records);
+        }
+        true
+    }
 }
 
 impl OpenTurn {
@@ -83,6 +103,7 @@ impl OpenTurn {
             executor: state.work[at].executor(),
             external: outside,
             arguments_digest: call.arguments.digest(),
+            arguments: self.changed_arguments(&state.work[at].admission.arguments, call),
         };
         let not_recorded =
             |error: &dyn std::fmt::Display| StopReason::NotRecorded(error.to_string());
@@ -102,12 +123,18 @@ impl OpenTurn {
                 StoreRecord::Json(call.arguments.as_json().clone()),
             )
         });
-        Ok((
-            self.shared
-                .journal
-                .append([PendingEvent::Tool(invocation, event)], record),
-            writes,
-        ))
+        let label = long_running_progress(call, |label| self.shared.visible_text(label));
+        let events = [event].into_iter().chain(label);
+        let events = events.map(|event| PendingEvent::Tool(invocation.clone(), event));
+        Ok((self.shared.journal.append(events, record), writes))
+    }
+
+    /// Returns what events may show of the arguments that run, if they are not the requested ones.
+    fn changed_arguments(&self, requested: &Arguments, call: &Call) -> Option<Json> {
+        if requested.digest() == call.arguments.digest() {
+            return None;
+        }
+        self.shared.visible_json(call.arguments.as_json())
     }
 
     /// Records a progress or log event of a running call.
@@ -133,15 +160,43 @@ impl OpenTurn {
         if state.retired {
             return;
         }
-        let pass = if call.closing_outcome().is_some() {
-            StackEntry::Closing
-        } else {
-            StackEntry::Down
-        };
+        let pass = StackEntry::for_call(call);
         let entries = &mut state.work[call.emit_order() as usize].entries;
         entries.retain(|(of, kept)| *of != pass || kept.ledger != entry.ledger);
         entries.push((pass, entry));
     }
+
+    /// Stores records of a layer for the write that settles the call. Those of an earlier attempt
+    /// with the same key are replaced.
+    fn store_records(&self, call: &Call, records: Vec<(RecordKey, Json)>) {
+        let mut state = self.lock_state();
+        if state.retired {
+            return;
+        }
+        let pass = StackEntry::for_call(call);
+        let kept = &mut state.work[call.emit_order() as usize].records;
+        for (key, record) in records {
+            kept.retain(|(of, known, _)| *of != pass || *known != key);
+            kept.push((pass, key, record));
+        }
+    }
+}
+
+impl StackEntry {
+    fn for_call(call: &Call) -> Self {
+        if call.closing_outcome().is_some() {
+            Self::Closing
+        } else {
+            Self::Down
+        }
+    }
+}
+
+/// Returns the first progress of a call that a layer has labelled as long-running.
+fn long_running_progress(call: &Call, redact: impl Fn(&str) -> String) -> Option<ToolEvent> {
+    let LongRunningLabel(label) = call.extension()?;
+    let progress = Progress::busy().with_label(redact(label));
+    Some(ToolEvent::ToolExecutionProgress { progress })
 }
 
 /// Returns the key of the record with the arguments of an external attempt.

@@ -37,6 +37,7 @@ impl OpenTurn {
             executor,
             external: true,
             arguments_digest,
+            arguments: None,
         };
         let invocation = state.turn.slots()[at].invocation().clone();
         // A start that was recorded before the process was lost is not recorded again.

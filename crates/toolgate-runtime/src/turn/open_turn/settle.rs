@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApproverIdentity, CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Outcome, Phase,
-    RecordKey, RejectCode, ResumeState, SettledOutcome, Status, StoreRecord, Timestamp, ToolEvent,
-    TurnEvent,
+    ApproverIdentity, CallError, ErrorCategory, ErrorStatus, Failure, InputKind, Invocation,
+    Outcome, Phase, RecordKey, RejectCode, ResumeState, SettledOutcome, Status, StoreRecord,
+    Timestamp, ToolEvent, TurnEvent,
 };
 
-use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry};
+use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry, is_pending};
 use crate::{
     journal::{BatchExtras, JournalError, PendingEvent, WriteAck},
     turn::settled_outcome,
@@ -49,6 +49,7 @@ impl OpenTurn {
             ));
         }
         settled.attempts = settled.attempts.max(slot.attempts());
+        self.redact_operator_detail(&mut settled);
         let shown = self.shared.visible_json(&settled.value);
         let end = self.shared.redact_event(ToolEvent::from_settled(
             &settled,
@@ -61,6 +62,7 @@ impl OpenTurn {
         // A call that waits for an approver cannot have succeeded, whatever a layer returned.
         turn.apply(invocation.id, &end)
             .map_err(|error| Box::new(contract_violation(&error)))?;
+        log_operator_detail(&invocation, &settled);
         let settled = Arc::new(settled);
         work[at].outcome = Some(settled.clone());
         work[at].pending = None;
@@ -69,6 +71,10 @@ impl OpenTurn {
         let entries = entries
             .filter_map(|(of, entry)| (of == pass).then_some(entry))
             .collect();
+        let added = std::mem::take(&mut work[at].records).into_iter();
+        let added = added.filter_map(|(of, key, record)| {
+            (of == pass).then_some((key, StoreRecord::Json(record)))
+        });
         // The audit comes first: no event of the call is legal after its end.
         let drafts = audit
             .into_iter()
@@ -83,7 +89,7 @@ impl OpenTurn {
             RecordKey::Outcome(invocation.id),
             StoreRecord::Outcome(settled),
         );
-        let records = [outcome].into_iter().chain(ended).collect();
+        let records = [outcome].into_iter().chain(ended).chain(added).collect();
         Ok(self.shared.journal.append_with(
             drafts.chain(whole),
             BatchExtras {
@@ -92,6 +98,15 @@ impl OpenTurn {
                 ..BatchExtras::default()
             },
         ))
+    }
+
+    /// Redacts what only the operator reads. A layer outside redaction may have written it, and the
+    /// stored outcome, the log and the command line show it.
+    fn redact_operator_detail(&self, settled: &mut SettledOutcome) {
+        let error = settled.error.as_mut();
+        if let Some(detail) = error.and_then(|error| error.operator.as_mut()) {
+            *detail = self.shared.visible_text(detail);
+        }
     }
 
     /// Settles an invocation that ended outside the stack, after recording and cleaning layers have
@@ -130,10 +145,8 @@ impl OpenTurn {
             StackEntry::Closing,
         );
         let durable = durable.or_else(|_| {
-            // The entries to be sealed describe the outcome that was just rejected.
-            self.lock_state().work[at]
-                .entries
-                .retain(|(of, _)| *of != StackEntry::Closing);
+            // Entries and records describe the outcome that was just rejected.
+            self.lock_state().work[at].forget_pass(StackEntry::Closing);
             self.settle_call(at, SettledOutcome::clone(&end), StackEntry::Closing)
         });
         durable.expect("every open invocation can fail").await
@@ -145,10 +158,42 @@ impl OpenTurn {
             .await
     }
 
+    /// Aborts the task of a call that was told to stop, if it has not ended, and settles the call.
+    pub(crate) async fn settle_cancelled_call(&self, at: usize) -> Result<(), JournalError> {
+        if let Some(task) = self.lock_state().work[at].task.take() {
+            task.abort();
+        }
+        self.settle_where("the call was cancelled", |place, _| place == at)
+            .await
+    }
+
     /// Settles the calls that no task is working on, because the turn stops.
     pub(crate) async fn settle_idle(&self, reason: &str) -> Result<(), JournalError> {
         self.settle_where(reason, |_, work| work.task.is_none())
             .await
+    }
+
+    /// Aborts the tasks that did not stop by themselves and settles their calls.
+    pub(crate) async fn settle_running(&self, reason: &str) -> Result<(), JournalError> {
+        let pending = self.pending_places();
+        let mut stopped = Vec::new();
+        for (at, work) in self.lock_state().work.iter_mut().enumerate() {
+            if let Some(task) = work.task.take() {
+                task.abort();
+                stopped.push(at);
+            }
+        }
+        self.settle_where(reason, |at, _| {
+            stopped.contains(&at) && !pending.contains(&at)
+        })
+        .await
+    }
+
+    fn pending_places(&self) -> Vec<usize> {
+        let state = self.lock_state();
+        let slots = state.turn.slots().iter().enumerate();
+        let pending = slots.filter(|(_, slot)| is_pending(slot.phase()));
+        pending.map(|(at, _)| at).collect()
     }
 
     /// Aborts the tasks that did not stop by themselves and settles the remaining calls.
@@ -261,6 +306,21 @@ impl OpenTurn {
             PendingEvent::Turn(self.info.clone(), TurnEvent::TurnSettled),
             (RecordKey::Ended(turn), StoreRecord::Turn(turn)),
         )
+    }
+}
+
+/// Writes the text for the operator to the program's log. It is redacted by now.
+fn log_operator_detail(invocation: &Invocation, settled: &SettledOutcome) {
+    let error = settled.error.as_ref();
+    if let Some(detail) = error.and_then(|error| error.operator.as_deref()) {
+        tracing::error!(
+            session = %invocation.turn.session,
+            call = %invocation.id,
+            tool = %invocation.tool,
+            status = settled.status.as_str(),
+            detail,
+            "a call failed"
+        );
     }
 }
 

@@ -4,6 +4,10 @@
 
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "postgres")]
+mod proxy;
+#[cfg(feature = "postgres")]
+mod server;
 
 use std::sync::Arc;
 
@@ -17,7 +21,11 @@ use toolgate_testkit::call_with;
 use uuid::Uuid;
 
 #[cfg(feature = "postgres")]
-pub(crate) use postgres::TestDatabase;
+pub(crate) use {
+    postgres::TestDatabase,
+    proxy::{CommitLoss, LossyProxy},
+    server::OwnServer,
+};
 
 pub(crate) fn session(n: u128) -> SessionId {
     SessionId::new(Uuid::from_u128(0x5e55_0000_0000 + n))

@@ -12,7 +12,8 @@ use toolgate_core::{
 };
 
 use super::{
-    StoreRule, ensure, error_text, event_batch, lease_request, leased_position, sample_events,
+    ENDED_TERM, LONG_TERM, StoreRule, ensure, error_text, event_batch, lease_request,
+    leased_position, sample_events,
 };
 use crate::fakes::call_with;
 
@@ -206,15 +207,7 @@ async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
     let mut first = SessionScript::new(store, ids);
     let mut second = SessionScript::new(store, ids);
     // With a lease but without events: not listed.
-    let until = Timestamp::from_micros(99);
-    let request = |session| LeaseRequest {
-        session,
-        holder: "a".into(),
-        now: until,
-        until,
-        instead_of: None,
-        parent: None,
-    };
+    let request = |session| lease_request(session, "a", LONG_TERM);
     store
         .acquire_lease(request(SessionId::from_source(ids)))
         .await
@@ -240,7 +233,11 @@ async fn lists_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         && row.held.is_none();
     ensure(right, format!("{row:?}"))?;
     ensure(
-        other.session == second.session && other.held == Some(("a".into(), until)),
+        other.session == second.session
+            && other
+                .held
+                .as_ref()
+                .is_some_and(|(holder, _)| **holder == *"a"),
         format!("{other:?}"),
     )?;
     let open = store
@@ -263,7 +260,7 @@ async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     let session = CallId::from_source(ids).agent_session();
     let request = |parent| LeaseRequest {
         parent,
-        ..lease_request(session, "a", 1, 2)
+        ..lease_request(session, "a", ENDED_TERM)
     };
     store
         .acquire_lease(request(Some(parent)))
@@ -289,9 +286,7 @@ async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
             format!("the parent is {listed:?}, not {parent}"),
         )?;
     }
-    let erased = store
-        .erase_session(session, Timestamp::from_micros(9_000_000))
-        .await;
+    let erased = store.erase_session(session, LONG_TERM.now).await;
     erased.map_err(error_text)?;
     let lease = store
         .acquire_lease(request(None))
@@ -315,6 +310,7 @@ fn user_message() -> SessionEvent {
     SessionEvent::UserMessage {
         message: 3,
         text: None,
+        text_bytes: None,
         steering: false,
     }
 }

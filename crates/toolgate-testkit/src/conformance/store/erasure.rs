@@ -8,13 +8,13 @@ use serde_json::json;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, ApprovalFilter, ApprovalId, ApprovalRequest,
     BudgetScope, BudgetUnit, CallId, Charge, ChargeFilter, ChargeId, ChargeLine, Event,
-    HiddenSessions, IdSource, Invocation, Lease, LeaseRequest, LedgerDraft, LedgerHead, LedgerName,
+    HiddenSessions, IdSource, Invocation, Lease, LeaseTerm, LedgerDraft, LedgerHead, LedgerName,
     LogPosition, MailboxItem, Message, MessageRecord, RecordKey, SessionFilter, SessionId,
     SessionRow, SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, Timestamp, ToolEvent,
     TurnEvent, TurnFilter, TurnId, TurnInfo, WriteBatch,
 };
 
-use super::{StoreRule, ensure, error_text, json_record};
+use super::{ENDED_TERM, LONG_TERM, StoreRule, ensure, error_text, json_record, lease_request};
 use crate::fakes::call_with;
 
 pub(super) const RULES: [(&str, StoreRule); 11] = [
@@ -194,20 +194,9 @@ impl<'a> StoredSession<'a> {
         ensure(approval.is_empty(), "its approval is listed")
     }
 
-    async fn take_lease(&self, holder: &str, until: i64) -> Result<Lease, String> {
-        let session = self.session;
-        let holder = holder.into();
-        let now = Timestamp::EPOCH;
-        let until = Timestamp::from_micros(until * 1_000_000);
+    async fn take_lease(&self, holder: &str, term: LeaseTerm) -> Result<Lease, String> {
         self.store
-            .acquire_lease(LeaseRequest {
-                session,
-                holder,
-                now,
-                until,
-                instead_of: None,
-                parent: None,
-            })
+            .acquire_lease(lease_request(self.session, holder, term))
             .await
             .map_err(error_text)
     }
@@ -343,7 +332,7 @@ async fn does_not_hide_unknown(store: &StoreHandle, ids: &dyn IdSource) -> Resul
         fence: 0,
         revision: 0,
     };
-    let renewed = store.renew_lease(&lease, NOW).await;
+    let renewed = store.renew_lease(&lease, LONG_TERM).await;
     ensure(
         matches!(renewed, Err(StoreError::Fenced { found: 0, .. })),
         format!("renewing answered {renewed:?}"),
@@ -472,20 +461,17 @@ async fn erases_agent_sessions(store: &StoreHandle, ids: &dyn IdSource) -> Resul
 async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let life = StoredSession::new(store, ids).await?;
     let agent = StoredSession::with_id(store, ids, life.call.agent_session()).await?;
-    let lease = agent.take_lease("ann", 51).await?;
+    let lease = agent.take_lease("ann", LONG_TERM).await?;
     let seen = (life.dump_text().await?, agent.dump_text().await?);
     match store.erase_session(life.session, NOW).await {
         Err(StoreError::LeaseHeld {
             session,
             holder,
-            until,
             fence,
+            ..
         }) => {
             let right = session == agent.session && *holder == *"ann" && fence == lease.fence;
-            ensure(
-                right && until.as_micros() == 51_000_000,
-                format!("held by {holder} until {until}"),
-            )?;
+            ensure(right, format!("held by {holder}"))?;
         }
         other => return Err(format!("{other:?}")),
     }
@@ -495,7 +481,11 @@ async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Resu
     )?;
     // An expired lease protects nothing.
     store
-        .erase_session(life.session, Timestamp::from_micros(51_000_000))
+        .renew_lease(&lease, ENDED_TERM)
+        .await
+        .map_err(error_text)?;
+    store
+        .erase_session(life.session, NOW)
         .await
         .map_err(error_text)?;
     life.check_gone().await?;
@@ -506,7 +496,7 @@ async fn orders_lease_and_erase(store: &StoreHandle, ids: &dyn IdSource) -> Resu
     for _ in 0..8 {
         let life = StoredSession::new(store, ids).await?;
         let (lease, gone) = futures::join!(
-            life.take_lease("ann", 99),
+            life.take_lease("ann", LONG_TERM),
             store.erase_session(life.session, NOW)
         );
         let lease = lease?;
@@ -530,7 +520,7 @@ async fn orders_lease_and_erase(store: &StoreHandle, ids: &dyn IdSource) -> Resu
 async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let unleased = StoredSession::new(store, ids).await?;
     let leased = StoredSession::new(store, ids).await?;
-    let lease = leased.take_lease("ann", 10).await?;
+    let lease = leased.take_lease("ann", ENDED_TERM).await?;
     for (life, fence) in [(&unleased, 0), (&leased, lease.fence)] {
         store
             .erase_session(life.session, NOW)
@@ -548,7 +538,7 @@ async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Resul
                     LogPosition {
                         revision,
                         fence,
-                        lease_until: None,
+                        lease_term: None,
                     },
                     batch,
                 )
@@ -560,12 +550,12 @@ async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Resul
         }
         life.check_gone().await?;
     }
-    let late = store.renew_lease(&lease, NOW).await;
+    let late = store.renew_lease(&lease, LONG_TERM).await;
     ensure(
         matches!(late, Err(StoreError::Fenced { .. })),
         format!("a late renewal: {late:?}"),
     )?;
-    let anew = leased.take_lease("ben", 99).await?;
+    let anew = leased.take_lease("ben", LONG_TERM).await?;
     ensure(
         anew.fence > lease.fence && anew.revision == 0,
         format!("the lease of the new session: {anew:?}"),
@@ -714,7 +704,7 @@ async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
         .map_err(error_text)?;
     life.check_gone().await?;
     // A new session with the same id is not hidden.
-    let lease = life.take_lease("ann", 1).await?;
+    let lease = life.take_lease("ann", LONG_TERM).await?;
     let batch = WriteBatch {
         events: vec![life.opened_event(1)],
         ..WriteBatch::default()
@@ -722,7 +712,7 @@ async fn erases_twice(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
     let at = LogPosition {
         revision: 0,
         fence: lease.fence,
-        lease_until: None,
+        lease_term: None,
     };
     store
         .append(life.session, at, batch)

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use toolgate_core::{
-    CallId, IdSource, LeaseRequest, LedgerDraft, LogPosition, RecordKey, SessionId, SettledOutcome,
-    Status, StoreError, StoreHandle, StoreRecord, WriteBatch,
+    CallId, IdSource, Lease, LeaseRequest, LedgerDraft, LogPosition, RecordKey, SessionId,
+    SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, WriteBatch,
 };
 
 use super::{
-    StoreRule, at_second, ensure, error_text, event_batch, json_record, lease_request,
+    ENDED_TERM, LONG_TERM, StoreRule, ensure, error_text, event_batch, json_record, lease_request,
     leased_position, ledgers::suite_ledger, sample_events,
 };
 
@@ -36,9 +36,10 @@ pub(super) const RULES: [(&str, StoreRule); 12] = [
     ("of_many_lease_requests_one_wins", |s, i| {
         Box::pin(one_request_wins(s, i))
     }),
-    ("a_lease_expires_at_its_time", |s, i| {
-        Box::pin(expires_in_time(s, i))
-    }),
+    (
+        "an_expired_lease_is_reported_and_not_replaced_by_itself",
+        |s, i| Box::pin(reports_an_expired_lease(s, i)),
+    ),
     ("the_lease_of_a_lost_holder_can_be_replaced", |s, i| {
         Box::pin(replaces_a_lost_holder(s, i))
     }),
@@ -227,7 +228,7 @@ async fn one_writer_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
 async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .acquire_lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", LONG_TERM))
         .await
         .map_err(error_text)?;
     ensure(
@@ -235,25 +236,25 @@ async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         format!("{first:?}"),
     )?;
     match store
-        .acquire_lease(lease_request(session, "b", 9, 20))
+        .acquire_lease(lease_request(session, "b", LONG_TERM))
         .await
     {
         Err(StoreError::LeaseHeld {
             holder,
-            until,
+            is_expired: false,
             fence: 1,
             ..
-        }) if *holder == *"a" && until == at_second(10) => {}
+        }) if *holder == *"a" => {}
         other => return Err(format!("a second holder got {other:?}")),
     }
     let same = store
-        .acquire_lease(lease_request(session, "a", 5, 15))
+        .acquire_lease(lease_request(session, "a", LONG_TERM))
         .await
         .map_err(error_text)?;
     ensure(same.fence == 2, format!("the same holder got {same:?}"))?;
     store.release_lease(&first).await.map_err(error_text)?;
     let early = store
-        .acquire_lease(lease_request(session, "b", 9, 20))
+        .acquire_lease(lease_request(session, "b", LONG_TERM))
         .await;
     ensure(
         matches!(early, Err(StoreError::LeaseHeld { .. })),
@@ -261,7 +262,7 @@ async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
     )?;
     store.release_lease(&same).await.map_err(error_text)?;
     let next = store
-        .acquire_lease(lease_request(session, "b", 9, 20))
+        .acquire_lease(lease_request(session, "b", LONG_TERM))
         .await
         .map_err(error_text)?;
     ensure(next.fence == 3, format!("after the release: {next:?}"))
@@ -269,8 +270,8 @@ async fn has_one_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
 
 async fn one_request_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
-    let asked =
-        (0..16).map(|n| store.acquire_lease(lease_request(session, &format!("driver {n}"), 0, 10)));
+    let asked = (0..16)
+        .map(|n| store.acquire_lease(lease_request(session, &format!("driver {n}"), LONG_TERM)));
     let won = join_all(asked)
         .await
         .into_iter()
@@ -279,55 +280,54 @@ async fn one_request_wins(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     ensure(won == 1, format!("{won} holders got the lease"))
 }
 
-async fn expires_in_time(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+async fn reports_an_expired_lease(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .acquire_lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", ENDED_TERM))
         .await
         .map_err(error_text)?;
+    let request = || lease_request(session, "b", LONG_TERM);
+    // Only the caller can check whether the holder is alive.
+    ensure_held(store.acquire_lease(request()).await, true)?;
     store
-        .renew_lease(&first, at_second(20))
+        .renew_lease(&first, LONG_TERM)
         .await
         .map_err(error_text)?;
-    let early = store
-        .acquire_lease(lease_request(session, "b", 19, 30))
-        .await;
-    ensure(
-        matches!(early, Err(StoreError::LeaseHeld { .. })),
-        format!("a renewed lease was taken: {early:?}"),
-    )?;
-    // A clock that went back makes no lease longer or shorter.
-    let back = store
-        .acquire_lease(lease_request(session, "b", -1_000, 30))
-        .await;
-    ensure(
-        matches!(back, Err(StoreError::LeaseHeld { .. })),
-        format!("a holder whose clock went back got it: {back:?}"),
-    )?;
+    ensure_held(store.acquire_lease(request()).await, false)?;
     let second = store
-        .acquire_lease(lease_request(session, "b", 20, 30))
+        .acquire_lease(LeaseRequest {
+            instead_of: Some(first.fence),
+            ..request()
+        })
         .await
         .map_err(error_text)?;
-    let late = store.renew_lease(&first, at_second(40)).await;
+    let late = store.renew_lease(&first, LONG_TERM).await;
     let fenced = matches!(late, Err(StoreError::Fenced { found, .. }) if found == second.fence);
     ensure(fenced, format!("an old lease was renewed: {late:?}"))?;
     store.release_lease(&second).await.map_err(error_text)?;
-    let gone = store.renew_lease(&second, at_second(40)).await;
+    let gone = store.renew_lease(&second, LONG_TERM).await;
     ensure(
         matches!(gone, Err(StoreError::Fenced { .. })),
         format!("a released lease was renewed: {gone:?}"),
     )
 }
 
+fn ensure_held(answer: Result<Lease, StoreError>, expired: bool) -> Result<(), String> {
+    ensure(
+        matches!(&answer, Err(StoreError::LeaseHeld { is_expired, .. }) if *is_expired == expired),
+        format!("expired: {expired}, but it is {answer:?}"),
+    )
+}
+
 async fn replaces_a_lost_holder(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let first = store
-        .acquire_lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", LONG_TERM))
         .await
         .map_err(error_text)?;
     let replacing = |fence| LeaseRequest {
         instead_of: Some(fence),
-        ..lease_request(session, "b", 1, 20)
+        ..lease_request(session, "b", LONG_TERM)
     };
     let wrong = store.acquire_lease(replacing(first.fence + 1)).await;
     ensure(
@@ -345,7 +345,7 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
     let session = SessionId::from_source(ids);
     let call = CallId::from_source(ids);
     let first = store
-        .acquire_lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", LONG_TERM))
         .await
         .map_err(error_text)?;
     store
@@ -357,7 +357,10 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
         .await
         .map_err(error_text)?;
     let second = store
-        .acquire_lease(lease_request(session, "b", 10, 20))
+        .acquire_lease(LeaseRequest {
+            instead_of: Some(first.fence),
+            ..lease_request(session, "b", LONG_TERM)
+        })
         .await
         .map_err(error_text)?;
     ensure(
@@ -407,40 +410,19 @@ async fn fences_stale_appends(store: &StoreHandle, ids: &dyn IdSource) -> Result
 async fn renews_by_append(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let session = SessionId::from_source(ids);
     let lease = store
-        .acquire_lease(lease_request(session, "a", 0, 10))
+        .acquire_lease(lease_request(session, "a", ENDED_TERM))
         .await
         .map_err(error_text)?;
-    let longer = LogPosition {
-        lease_until: Some(at_second(30)),
+    let renewing = LogPosition {
+        lease_term: Some(LONG_TERM),
         ..leased_position(&lease, 0)
     };
-    store
-        .append(
-            session,
-            longer,
-            event_batch(sample_events(session, ids, 1, 1)),
-        )
-        .await
-        .map_err(error_text)?;
-    let taken = store
-        .acquire_lease(lease_request(session, "b", 29, 40))
-        .await;
-    let right =
-        matches!(&taken, Err(StoreError::LeaseHeld { until, .. }) if *until == at_second(30));
-    ensure(right, format!("the lease was taken: {taken:?}"))?;
-    store
-        .append(
-            session,
-            leased_position(&lease, 1),
-            event_batch(sample_events(session, ids, 2, 1)),
-        )
-        .await
-        .map_err(error_text)?;
-    let taken = store
-        .acquire_lease(lease_request(session, "b", 29, 40))
-        .await;
-    ensure(
-        matches!(taken, Err(StoreError::LeaseHeld { .. })),
-        "an append without a time ended the lease",
-    )
+    // The second append has no term and changes nothing about the lease.
+    for (revision, at) in [(0, renewing), (1, leased_position(&lease, 1))] {
+        let batch = event_batch(sample_events(session, ids, revision + 1, 1));
+        store.append(session, at, batch).await.map_err(error_text)?;
+        let taken = store.acquire_lease(lease_request(session, "b", LONG_TERM));
+        ensure_held(taken.await, false)?;
+    }
+    Ok(())
 }

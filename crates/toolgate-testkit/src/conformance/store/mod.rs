@@ -8,12 +8,12 @@ mod ledgers;
 mod mailbox;
 mod records;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
-    Event, IdSource, Json, Lease, LeaseRequest, LogPosition, SessionId, Store, StoreError,
-    StoreHandle, StoreRecord, Timestamp, TurnEvent, TurnId, TurnInfo, WriteBatch,
+    Event, IdSource, Json, Lease, LeaseRequest, LeaseTerm, LogPosition, SessionId, Store,
+    StoreError, StoreHandle, StoreRecord, Timestamp, TurnEvent, TurnId, TurnInfo, WriteBatch,
 };
 
 use super::{ConformanceReport, ensure};
@@ -72,16 +72,23 @@ fn json_record(text: &str) -> StoreRecord {
     StoreRecord::Json(Json::from(text))
 }
 
-fn at_second(seconds: i64) -> Timestamp {
-    Timestamp::from_micros(seconds * 1_000_000)
-}
+/// A term that does not end while a rule is checked, by any clock.
+const LONG_TERM: LeaseTerm = LeaseTerm {
+    now: Timestamp::from_micros(50_000_000),
+    span: Duration::from_secs(3_600),
+};
 
-fn lease_request(session: SessionId, holder: &str, now: i64, until: i64) -> LeaseRequest {
+/// A term that has ended when it begins, by any clock.
+const ENDED_TERM: LeaseTerm = LeaseTerm {
+    span: Duration::ZERO,
+    ..LONG_TERM
+};
+
+fn lease_request(session: SessionId, holder: &str, term: LeaseTerm) -> LeaseRequest {
     LeaseRequest {
         session,
         holder: holder.into(),
-        now: at_second(now),
-        until: at_second(until),
+        term,
         instead_of: None,
         parent: None,
     }
@@ -91,6 +98,6 @@ fn leased_position(lease: &Lease, revision: u64) -> LogPosition {
     LogPosition {
         revision,
         fence: lease.fence,
-        lease_until: None,
+        lease_term: None,
     }
 }

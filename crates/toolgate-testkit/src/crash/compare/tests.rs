@@ -64,6 +64,7 @@ fn life_events(n: u128, status: Status) -> Vec<(Vec<ToolEvent>, Records)> {
         executor: None,
         external: false,
         arguments_digest: digest,
+        arguments: None,
     };
     let ended = ToolEvent::from_settled(&end, true, None, None);
     let outcome = (

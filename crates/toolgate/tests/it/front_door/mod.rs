@@ -1,8 +1,11 @@
 //! The front door: the shortest program is the safe one, and what a gate owns is wired once.
 
+mod edited_arguments;
 mod ownership;
 mod program;
 mod questions;
 mod reach;
+mod run_limits;
+mod second_attempts;
 mod settings;
 mod stack_is_passed;

@@ -19,6 +19,17 @@ pub(super) async fn sign_rules(
     book: &RuleBook,
 ) -> Result<(), CliError> {
     let mut rules = book.list().await?;
+    for rule in book.list_unreadable().await? {
+        let id = VisibleText::new(&rule.id);
+        if args.ids.contains(&rule.id) {
+            return Err(CliError::usage(format!("the rule {id} cannot be read"))
+                .with_hint(format!("`toolgate approvals rules revoke {id}` removes it")));
+        }
+        let problem = VisibleText::new(&rule.problem);
+        cx.out.print_note(format_args!(
+            "{id} is unreadable and is not signed: {problem}"
+        ))?;
+    }
     if let Some(id) = args
         .ids
         .iter()

@@ -7,7 +7,9 @@ use toolgate::{
     Decision, RunEnd,
     approval::{ApprovalRequestRef, Quorum},
     event::ToolEvent,
-    layers::{RuleScope, StandingRule},
+    layers::{FileChange, FileChangeKind, RuleScope, StandingRule, Toast, ToastAction, ToastLevel},
+    stack::Progress,
+    value::Timestamp,
 };
 
 use crate::show::tui::{
@@ -85,6 +87,22 @@ fn an_approval_that_comes_up_takes_no_keys_from_the_message() {
 }
 
 #[test]
+fn always_is_not_offered_for_a_request_that_is_made_each_time() {
+    use crate::show::tui::view;
+    for each_time in [false, true] {
+        let mut stage = UiStage::new();
+        stage.user_message("work");
+        let (_, mut request) = stage.pending_call(1, "write_file", json!({ "path": ".envrc" }));
+        request.generation += 1;
+        request.each_time = each_time;
+        stage.ask_about(&request);
+        stage.press_keys("Tab");
+        let offered = view::approvals::panel_title(&stage.app, true, 100);
+        assert_eq!(offered.contains("a always"), !each_time, "{offered}");
+    }
+}
+
+#[test]
 fn calls_can_be_decided_in_any_order() {
     let mut stage = UiStage::new();
     stage.user_message("work");
@@ -114,13 +132,14 @@ fn a_new_request_does_not_move_the_selection() {
 }
 
 #[test]
-fn until_the_panel_has_focus_the_first_call_is_selected() {
+fn a_request_that_arrives_is_not_selected_in_place_of_the_one_that_is_shown() {
     let mut stage = UiStage::new();
     stage.user_message("work");
     let first = stage.request_call(1, "write_file", json!({ "path": "a" }));
     let second = stage.request_call(2, "write_file", json!({ "path": "b" }));
-    stage.request_approval(second, json!({ "path": "b" }), None);
-    let request = stage.request_approval(first, json!({ "path": "a" }), None);
+    let request = stage.request_approval(second, json!({ "path": "b" }), None);
+    // Its call comes first in the list, and the panel does not have the focus yet.
+    stage.request_approval(first, json!({ "path": "a" }), None);
     assert_eq!(
         stage.press_keys("Tab y"),
         [UiEffect::Decide(
@@ -160,6 +179,7 @@ fn a_user_whose_approval_would_not_count_is_told_why_and_decides_nothing() {
         needed: 2,
         among: Vec::new(),
     });
+    stage.approve_call(call);
     stage.apply_tool_event(call, ToolEvent::ToolApprovalRequested(Box::new(request)));
     stage.press_keys("Tab");
     // The user of the stage is a claimed name.
@@ -253,6 +273,7 @@ fn redacted_arguments_are_loaded_to_be_edited_and_not_used_for_a_rule() {
     let call = stage.request_call(1, "write_file", json!({ "path": "a" }));
     let mut request = stage.request_approval(call, json!({ "key": "s3cret" }), None);
     request.arguments = toolgate::Arguments::parse("{\"key\": \"[redacted]\"}").expect("valid");
+    stage.approve_call(call);
     stage.apply_tool_event(
         call,
         toolgate::event::ToolEvent::ToolApprovalRequested(Box::new(request.clone())),
@@ -511,4 +532,68 @@ fn a_request_to_end_is_obeyed_whatever_is_on_the_screen() {
     stage.press_keys("Ctrl-P");
     assert_eq!(stage.apply_message(UiMessage::Terminate), [UiEffect::Quit]);
     assert_eq!(stage.press_keys("Ctrl-C Ctrl-C"), [UiEffect::Quit]);
+}
+
+#[test]
+fn the_action_of_the_newest_message_shows_the_call_and_dismisses_the_message() {
+    let mut stage = UiStage::new();
+    let call = stage.request_call(1, "run_shell", json!({ "command": "make" }));
+    assert!(matches!(
+        &stage.press_keys("Ctrl-O")[..],
+        [UiEffect::Tell(..)]
+    ));
+    let toast = Toast::new(
+        ToastLevel::Error,
+        "run_shell",
+        "it failed",
+        Timestamp::EPOCH,
+    );
+    let action = ToastAction::show_call(call);
+    let toast = toast.with_action(action.label, action.command);
+    stage.apply_message(UiMessage::Toasts([toast.clone()].into()));
+    assert!(stage.render_screen(80, 24).contains("Ctrl-O details"));
+    assert_eq!(stage.press_keys("Ctrl-O"), [UiEffect::Dismiss(toast.id)]);
+    assert!(
+        matches!(stage.app.window, Some(OverlayWindow::Detail { call: shown, .. }) if shown == call)
+    );
+}
+
+#[test]
+fn a_key_cancels_the_oldest_running_call_or_the_selected_one() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    assert!(matches!(
+        &stage.press_keys("Ctrl-K")[..],
+        [UiEffect::Tell(..)]
+    ));
+    let first = stage.request_call(1, "run_shell", json!({ "command": "make" }));
+    let second = stage.request_call(2, "run_shell", json!({ "command": "make test" }));
+    stage.start_call(first).start_call(second);
+    assert_eq!(stage.press_keys("Ctrl-K"), [UiEffect::CancelCall(first)]);
+    stage.app.call = Some(second);
+    assert_eq!(stage.press_keys("Ctrl-K"), [UiEffect::CancelCall(second)]);
+}
+
+#[test]
+fn changed_files_and_labels_are_on_the_screen() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let call = stage.request_call(1, "apply_patch", json!({ "patch": "…" }));
+    stage.start_call(call);
+    let progress = Progress::busy().with_label("Patching");
+    stage.apply_tool_event(call, ToolEvent::ToolExecutionProgress { progress });
+    assert!(stage.render_screen(80, 24).contains("Patching"));
+    let changes = ["a.rs", "b.rs"];
+    let changes = changes.map(|path| FileChange::new(path, FileChangeKind::Modified));
+    let changes = changes.to_vec();
+    stage.apply_tool_event(
+        call,
+        ToolEvent::ToolFilesChanged {
+            changes,
+            omitted: 3,
+        },
+    );
+    stage.succeed_call(call, json!("done"));
+    let shown = stage.render_screen(80, 24);
+    assert!(shown.contains("changed a.rs and 4 more"), "{shown}");
 }

@@ -63,7 +63,7 @@ pub(super) fn draw_panel(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
+pub(crate) fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
     let waiting = app.screen.pending_calls().count();
     let calls = if waiting == 1 {
         "1 approval pending".to_owned()

@@ -11,7 +11,13 @@ use super::{
     super::{text, transcript::TranscriptSource},
     paint,
 };
-use crate::show::screen::{CallState, CallView, ConversationItem};
+use crate::show::{
+    render,
+    screen::{CallState, CallView, ConversationItem},
+};
+
+/// The fewest columns in which a purpose is shown.
+const MIN_PURPOSE_WIDTH: usize = 16;
 
 /// The most lines of a failed call's reason.
 const MAX_REASON_LINES: usize = 3;
@@ -95,17 +101,14 @@ fn head_line(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Lin
     let tool = text::one_line(call.invocation.tool.as_str());
     let room = width.saturating_sub(standing.width() + 3);
     let tool = text::truncate_line(&tool, room);
-    let what = text::truncate_line(
-        &arguments_summary(call),
-        room.saturating_sub(tool.width() + 1),
-    );
-    let gap = width
-        .saturating_sub(2 + tool.width() + 1 + what.width() + standing.width())
-        .max(1);
+    let (what, purpose) = fit_purpose(call, room.saturating_sub(tool.width() + 1));
+    let used = tool.width() + 1 + what.width() + purpose.width() + standing.width();
+    let gap = width.saturating_sub(2 + used).max(1);
     Line::from(vec![
         Span::styled(format!("{sign} "), style),
         Span::styled(tool, paint::BOLD),
         Span::raw(format!(" {what}")),
+        Span::styled(purpose, paint::NOTE),
         Span::raw(" ".repeat(gap)),
         Span::styled(
             standing,
@@ -118,6 +121,23 @@ fn head_line(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Lin
     ])
 }
 
+/// Returns the arguments and what the call is for, truncated to `room` columns together. The
+/// arguments have the first half, and more if the purpose is short.
+fn fit_purpose(call: &CallView, room: usize) -> (String, String) {
+    let purpose = call
+        .purpose()
+        .map(|purpose| format!(" – {}", text::one_line(purpose)));
+    let purpose = purpose.unwrap_or_default();
+    let first = room.saturating_sub(purpose.width()).max(room / 2);
+    let what = text::truncate_line(&arguments_summary(call), first);
+    let rest = room.saturating_sub(what.width());
+    // A few letters of a sentence say nothing.
+    if rest < purpose.width().min(MIN_PURPOSE_WIDTH) {
+        return (what, String::new());
+    }
+    (what, text::truncate_line(&purpose, rest))
+}
+
 /// Formats the arguments of a call in one line.
 pub(crate) fn arguments_summary(call: &CallView) -> String {
     match call.arguments_line() {
@@ -126,7 +146,7 @@ pub(crate) fn arguments_summary(call: &CallView) -> String {
     }
 }
 
-/// Returns a second line: progress, or the reason of a failure.
+/// Returns a second line: progress, changed files, or the reason of a failure.
 fn call_remark(call: &CallView) -> Option<(String, Style)> {
     match call.state {
         CallState::Running | CallState::External => {
@@ -135,7 +155,10 @@ fn call_remark(call: &CallView) -> Option<(String, Style)> {
                 .or_else(|| call.log.clone())
                 .map(|words| (text::one_line(&words), paint::DIM))
         }
-        CallState::Settled(Status::Ok) => None,
+        CallState::Settled(Status::Ok) => {
+            let files = render::format_other_files(call)?;
+            Some((text::one_line(&files), paint::NOTE))
+        }
         CallState::Settled(_) => call.reason.clone().map(|reason| (reason, paint::DIM)),
         CallState::Requested | CallState::Pending | CallState::Approved => None,
     }
@@ -156,8 +179,9 @@ pub(crate) fn format_progress(progress: &Progress) -> String {
         (None, Some(current), None) => Some(current.to_string()),
         _ => None,
     };
+    let label = progress.label.as_deref().map(text::one_line);
     let message = progress.message.as_deref().map(text::one_line);
-    [share, count, message]
+    [label, share, count, message]
         .into_iter()
         .flatten()
         .collect::<Vec<_>>()

@@ -67,9 +67,9 @@ fn agent_sign(app: &ChatApp, agent: &AgentView) -> (&'static str, ratatui::style
         Some(RunEnd::Completed) => ("✓", paint::GOOD),
         Some(RunEnd::Suspended) => ("?", paint::WARN),
         Some(RunEnd::Cancelled) => ("■", paint::DIM),
-        Some(RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::BudgetExceeded) => {
-            ("!", paint::WARN)
-        }
+        Some(
+            RunEnd::MaxIterations | RunEnd::LoopGuard | RunEnd::Deadline | RunEnd::BudgetExceeded,
+        ) => ("!", paint::WARN),
         Some(RunEnd::Failed) => ("✗", paint::BAD),
     }
 }

@@ -93,7 +93,16 @@ fn run_status(app: &ChatApp) -> String {
         (false, _, None) if app.screen.agents().is_empty() => "ready".to_owned(),
         (false, _, None) => "stopped; Ctrl-R resumes".to_owned(),
         (false, _, Some(RunEnd::Completed)) => "ready".to_owned(),
-        (false, _, Some(end @ (RunEnd::Suspended | RunEnd::Cancelled | RunEnd::MaxIterations))) => {
+        (
+            false,
+            _,
+            Some(
+                end @ (RunEnd::Suspended
+                | RunEnd::Cancelled
+                | RunEnd::Deadline
+                | RunEnd::MaxIterations),
+            ),
+        ) => {
             format!("{}; Ctrl-R resumes", end.text())
         }
         (false, _, Some(end @ (RunEnd::BudgetExceeded | RunEnd::LoopGuard))) => {

@@ -48,6 +48,7 @@ fn stage_with_two_agents() -> UiStage {
         current: Some(3),
         total: Some(10),
         message,
+        label: None,
     };
     stage.apply_tool_event(shell, ToolEvent::ToolExecutionProgress { progress });
     stage

@@ -6,6 +6,7 @@ use ratatui::{
     Frame,
     layout::Rect,
     style::Style,
+    text::Line,
     widgets::{Block, Borders, Clear, Paragraph},
 };
 use toolgate::layers::{Toast, ToastLevel};
@@ -32,8 +33,13 @@ pub(super) fn draw_toasts(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
             text::one_line(&toast.message)
         );
         let style = toast_style(toast, app);
-        let mut lines = text::wrap_text(&words, usize::from(width).saturating_sub(3).max(1), style);
+        let room = usize::from(width).saturating_sub(3).max(1);
+        let mut lines = text::wrap_text(&words, room, style);
         lines.truncate(MAX_TOAST_LINES);
+        if let Some(action) = &toast.action {
+            let offer = format!("Ctrl-O {}", text::one_line(&action.label));
+            lines.push(Line::styled(text::truncate_line(&offer, room), paint::DIM));
+        }
         let height = u16::try_from(lines.len()).unwrap_or(1);
         if y + height > area.bottom() {
             return;

@@ -155,6 +155,8 @@ fn text_that_is_not_decided_on_keeps_its_layout_but_controls_nothing() {
         "a⟨U+200D⟩b⟨U+000D⟩c⟨U+001B⟩]0;t⟨U+0007⟩⟨U+2028⟩⟨U+E0041⟩"
     );
     assert_eq!(escape_invisible(&shown), shown);
+    let after_mark = escape_invisible("❤\u{301}\u{200d}");
+    assert_eq!(after_mark, "❤⟨U+0301⟩⟨U+200D⟩", "no joint across an escape");
 }
 
 proptest! {

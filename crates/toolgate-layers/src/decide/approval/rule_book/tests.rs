@@ -192,3 +192,45 @@ async fn a_revoked_rule_is_not_revived_by_storing_or_signing_it_again() {
     assert!(!is_allowed(&book).await);
     assert!(book.add(rule).await.is_err());
 }
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_listed_asks_about_every_call_and_can_be_revoked() {
+    let denies = json!({
+        "id": "push", "effect": "deny", "tool": "run_shell", "owner": "ann",
+        "created_at": Timestamp::EPOCH, "scope": { "scope": "global" },
+        "arguments": { "/command": { "equals": "git push" } },
+    });
+    let lookup = async |book: &RuleBook, command: &str| {
+        let call = call_with("run_shell", json!({ "command": command }));
+        book.find_rule(&call).await
+    };
+    for damaged in [
+        json!({ "id": "odd", "effect": "forbid" }),
+        json!("text"),
+        // One that another record stands for.
+        denies.clone(),
+    ] {
+        let book = new_book();
+        let push = serde_json::from_value(denies.clone()).expect("a rule");
+        book.add(push).await.expect("stored");
+        book.add(rule("daily", Timestamp::EPOCH))
+            .await
+            .expect("stored");
+        assert!(is_allowed(&book).await, "{damaged}");
+        let key = RecordKey::Other(format!("{RULE_PREFIX}odd").into());
+        let value = Json::new(damaged.clone()).expect("shallow");
+        book.store.put_json_once(key, value).await.expect("stored");
+        book.clear_cache();
+        assert_eq!(lookup(&book, "git status").await, RuleLookup::Unreadable);
+        let denied = lookup(&book, "git push").await;
+        assert!(matches!(denied, RuleLookup::Matched(rule) if rule.id == "push"));
+        let unreadable = book.list_unreadable().await.expect("listed");
+        assert_eq!(unreadable.len(), 1, "{damaged}");
+        assert_eq!(unreadable[0].id, "odd");
+        assert_eq!(book.list().await.expect("listed").len(), 2, "the others");
+        let revoked = book.revoke("odd", "ann", Timestamp::EPOCH).await;
+        revoked.expect("revoked");
+        assert!(is_allowed(&book).await, "{damaged}");
+        assert!(book.list_unreadable().await.expect("listed").is_empty());
+    }
+}

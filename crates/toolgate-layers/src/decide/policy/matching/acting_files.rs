@@ -6,18 +6,13 @@ use crate::decide::policy::{
     features::CallFeatures,
     matching::{
         paths::{PathLocation, ResolvedPath},
+        reading_commands::only_reads_files,
         secret_files::may_end_with,
-        shell::CommandWords,
     },
 };
 
 /// The list entry of the directory that belongs to git, wherever the workspace begins.
 const GIT_DIRECTORY: &str = ".git";
-
-/// Programs that only read the files they name, whatever their options are.
-const READING_PROGRAMS: &[&str] = &[
-    "cat", "cmp", "grep", "head", "ls", "stat", "tail", "test", "wc",
-];
 
 /// Returns the list entry of the file that acts later to which a place leads in any spelling.
 pub(crate) fn acting_entry(place: &ResolvedPath) -> Option<&'static str> {
@@ -49,12 +44,6 @@ pub(crate) fn expands_to_acting_file(text: &str) -> bool {
 
 /// Checks whether the commands of a call are known, and only read the files that they name.
 pub(crate) fn only_reads(facts: &CallFeatures<'_>) -> bool {
-    let reads = |words: &&CommandWords| match words.as_slice() {
-        [program, ..] if READING_PROGRAMS.contains(&program.as_str()) => true,
-        [git, add, ..] => git == "git" && add == "add",
-        _ => false,
-    };
-    facts
-        .certain_runs()
-        .is_some_and(|runs| !runs.is_empty() && runs.iter().all(reads))
+    let runs = facts.certain_runs();
+    runs.is_some_and(|runs| !runs.is_empty() && runs.into_iter().all(only_reads_files))
 }

@@ -24,22 +24,46 @@ const FILE_ENDINGS: &str = "7z a asc avi awk bak bash bat bin bmp bz2 c cc cfg c
 /// Returns the hosts that a run of words contacts: every host among the words of a program that
 /// connects to one, and otherwise what has the form of a host and not of a file name.
 pub(crate) fn hosts_in_run(run: &CommandWords) -> Vec<String> {
-    let connects = run.iter().any(|word| {
-        NETWORK_PROGRAMS
-            .split_whitespace()
-            .any(|name| base_name(word) == name)
-    });
     let words = run.iter().filter(|word| may_be_host(word));
-    if connects {
+    if connects(run.iter().map(String::as_str)) {
         return words.flat_map(|word| possible_hosts(word)).collect();
     }
+    let class = main_class(run);
     words
-        .filter(|word| !word.starts_with('.'))
+        .filter(|word| !word.starts_with('.') && class != Some(word.as_str()))
         .flat_map(|word| {
             let hosts = possible_hosts(word).into_iter();
             hosts.filter(|name| has_host_form(name, word))
         })
         .collect()
+}
+
+/// Checks whether a program that connects to hosts is among the words.
+pub(crate) fn connects<'w>(words: impl IntoIterator<Item = &'w str>) -> bool {
+    words.into_iter().any(|word| {
+        let name = base_name(word);
+        NETWORK_PROGRAMS
+            .split_whitespace()
+            .any(|known| known == name)
+    })
+}
+
+/// Returns the class that `java` starts: its first operand, which is no host.
+fn main_class(run: &CommandWords) -> Option<&str> {
+    const WITH_VALUE: [&str; 5] = ["-cp", "-classpath", "--class-path", "-p", "--module-path"];
+    let (program, words) = run.split_first()?;
+    let mut words = words.iter().map(String::as_str);
+    if base_name(program) != "java" {
+        return None;
+    }
+    loop {
+        match words.next()? {
+            "-jar" | "-m" | "--module" => return None,
+            option if WITH_VALUE.contains(&option) => drop(words.next()),
+            option if option.starts_with(['-', '@']) => {}
+            class => return Some(class),
+        }
+    }
 }
 
 /// Checks whether a name in a word has the form of a host rather than that of a number, a version or
@@ -49,7 +73,9 @@ fn has_host_form(name: &str, word: &str) -> bool {
     // `5` and `1.2.3` are addresses to some parsers, but only after a program that connects.
     let is_address = word.contains(name) && name.parse::<std::net::Ipv4Addr>().is_ok();
     let letters = |byte: u8| byte.is_ascii_alphabetic() || byte == b'-';
+    // `main..dev` is a range of commits.
     let is_domain = name.contains('.')
+        && !name.contains("..")
         && (last.starts_with("xn--") || last.len() > 1 && last.bytes().all(letters));
     // A user has an account on a host, not in a file: `ann@build.sh:x`.
     let is_file = || {
@@ -79,6 +105,10 @@ mod tests {
             "grep -rn foo.bar src/main.rs:12",
             "tool --version=1.2.3",
             "ls .env.example ./a.com ../x.org",
+            "git log main..dev",
+            "git diff v1...origin",
+            "java com.example.Main",
+            "java -cp target/classes -Xmx1g com.example.Main",
         ] {
             let found = hosts(command);
             let found: Vec<&String> = found.iter().filter(|host| *host != "foo.bar").collect();
@@ -99,6 +129,9 @@ mod tests {
             ("./fetch ann@evil.com:x", "evil.com"),
             ("git clone git@build.sh:x", "build.sh"),
             ("./fetch --to=evil.com", "evil.com"),
+            ("java com.example.Main evil.com", "evil.com"),
+            ("java -jar fetch.jar evil.com", "evil.com"),
+            ("sh -c java evil.com", "evil.com"),
             ("./fetch xn--bcher-kva.xn--p1ai", "xn--bcher-kva.xn--p1ai"),
         ] {
             let found = hosts(command);

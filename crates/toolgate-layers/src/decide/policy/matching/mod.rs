@@ -2,6 +2,7 @@
 
 pub(crate) mod acting_files;
 pub(crate) mod commands;
+pub(crate) mod git_config;
 pub(crate) mod host_words;
 pub(crate) mod hosts;
 pub(crate) mod patch_names;
@@ -10,5 +11,6 @@ pub(crate) mod paths;
 mod program_options;
 mod program_runners;
 mod programs;
+pub(crate) mod reading_commands;
 pub(crate) mod secret_files;
 pub(crate) mod shell;

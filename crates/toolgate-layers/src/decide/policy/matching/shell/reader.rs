@@ -297,8 +297,9 @@ impl<'a> ShellReader<'a> {
                 '\\' | '*' | '?' | '[' | ']' | '{' | '}' if is_program => return unread(),
                 '~' | '^' | '!' if first && is_program => return unread(),
                 '\\' => self.read_escape(&mut word)?,
-                // A pattern that begins the word, or an option, may expand to any option.
-                '*' | '?' | '[' if first || word.text.starts_with('-') => {
+                // A pattern that begins the word, or an option, may expand to any option. Empty quotes
+                // in front of it add nothing.
+                '*' | '?' | '[' if word.text.is_empty() || word.text.starts_with('-') => {
                     word.certain = false;
                     self.push(c, &mut word);
                 }

@@ -1,4 +1,7 @@
-//! Lets a configuration file set the position of a program's hooks.
+//! Runs hooks before and after calls: functions of the program and commands of the file.
+
+pub(crate) mod command;
+mod process;
 
 use std::sync::Arc;
 
@@ -11,7 +14,8 @@ use crate::{BadOption, Configurable, Resources};
 /// A layer that runs the hooks that the program added to its resources as an `Arc<Hooks>`. Without
 /// any, calls pass unchanged.
 ///
-/// A file cannot contain functions, so it only sets the position.
+/// The table of the layer only sets the position. A gate adds the commands that the section
+/// `[hooks]` of its file names ([`CommandHook`](crate::CommandHook)) to the same hooks.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,7 +43,8 @@ impl ConfiguredHooks {
 
 impl Configurable for ConfiguredHooks {
     const NAME: &'static str = "hooks";
-    const SUMMARY: &'static str = "Runs the program's own functions before and after calls.";
+    const SUMMARY: &'static str =
+        "Runs functions of the program and commands of the file before and after calls.";
     type Options = HooksOptions;
 
     fn configure(HooksOptions {}: HooksOptions, parts: &Resources) -> Result<Self, BadOption> {
@@ -56,7 +61,7 @@ impl Layer for ConfiguredHooks {
     }
 
     fn applies_to(&self, _: &Call) -> bool {
-        self.0.is_some()
+        self.0.as_ref().is_some_and(|hooks| !hooks.is_empty())
     }
 
     fn name(&self) -> LayerName {
