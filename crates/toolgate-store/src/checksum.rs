@@ -6,7 +6,7 @@ use toolgate_core::{Digest, SessionId, StoreError};
 ///
 /// It covers the bytes as they are stored, not what they mean, so it outlives a change of their
 /// format. With the key in it, rows that were exchanged are found too. It finds damage, not
-/// forgery: whoever can write the row can compute it.
+/// forgery: a process that can write the row can compute it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RowChecksum(i64);
 

@@ -209,7 +209,7 @@ fn decide_before(exit: HookExit, on_failure: HookFailure) -> HookAction {
         HookExit::Failed(problem) | HookExit::Changed(problem) => Err(problem),
     };
     match (answer, on_failure) {
-        // Never only a warning: whoever changed the script must not decide.
+        // Never only a warning: the author of the changed script must not decide.
         (Err(problem), _) if is_changed => block(problem),
         (Ok(HookAnswer::Continue), _) => HookAction::Continue,
         (Ok(HookAnswer::Block(reason)), _) => block(reason),

@@ -368,7 +368,7 @@ impl OpenTurn {
         true
     }
 
-    /// Checks whether the turn goes on and a call waits for a decision or an external result.
+    /// Checks whether the turn continues and a call waits for a decision or an external result.
     pub(crate) fn has_pending_calls(&self) -> bool {
         let state = self.lock_state();
         let mut slots = state.turn.slots().iter();
