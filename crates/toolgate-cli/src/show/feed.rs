@@ -24,7 +24,7 @@ pub struct EventFeed {
     seen: HashMap<SessionId, u64>,
     /// The sessions with missed events.
     behind: BTreeSet<SessionId>,
-    ready: VecDeque<Arc<Event>>,
+    ready: VecDeque<FeedItem>,
 }
 
 /// An item of the feed.
@@ -61,24 +61,21 @@ impl EventFeed {
     pub async fn next(&mut self) -> Result<Option<FeedItem>, StoreError> {
         loop {
             self.catch_up().await?;
-            if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(FeedItem::Event(event)));
+            if let Some(item) = self.ready.pop_front() {
+                return Ok(Some(item));
             }
             let Some(delivery) = self.live.next().await else {
                 return Ok(None);
             };
-            if let Some(piece) = self.receive(delivery) {
-                return Ok(Some(FeedItem::Piece(piece)));
-            }
+            self.receive(delivery);
         }
     }
 
-    /// Returns the events that have happened already, without waiting for more.
+    /// Returns what has happened already, without waiting for more.
     ///
     /// # Errors
     /// If missed events cannot be read from the store.
-    pub async fn drain_events(&mut self) -> Result<Vec<Arc<Event>>, StoreError> {
-        // Fragments are dropped here: the events that remain hold the whole replies.
+    pub async fn drain(&mut self) -> Result<Vec<FeedItem>, StoreError> {
         while let Some(delivery) = self.live.try_next() {
             self.receive(delivery);
             self.catch_up().await?;
@@ -108,11 +105,11 @@ impl EventFeed {
         }
     }
 
-    fn receive(&mut self, delivery: BusDelivery) -> Option<Arc<StreamPiece>> {
+    fn receive(&mut self, delivery: BusDelivery) {
         match delivery {
             // Fragments are not stored: one that was missed is gone, and the finished reply has its
-            // text.
-            BusDelivery::Piece(piece) => return Some(piece),
+            // text. A reply that was cut off has no other copy.
+            BusDelivery::Piece(piece) => self.ready.push_back(FeedItem::Piece(piece)),
             // The bus does not say whose events were dropped, so every known session may have a
             // gap.
             BusDelivery::Lagged(_) => self.behind.extend(self.seen.keys()),
@@ -123,13 +120,12 @@ impl EventFeed {
                 // subscription; returning it again would apply it twice.
                 if event.sequence() == *seen + 1 {
                     *seen += 1;
-                    self.ready.push_back(event);
+                    self.ready.push_back(FeedItem::Event(event));
                 } else if event.sequence() > *seen {
                     self.behind.insert(session);
                 }
             }
         }
-        None
     }
 
     /// Reads missed events from the store.
@@ -143,7 +139,7 @@ impl EventFeed {
             if page.len() < PAGE_SIZE {
                 self.behind.remove(&session);
             }
-            self.ready.extend(page);
+            self.ready.extend(page.into_iter().map(FeedItem::Event));
         }
         Ok(())
     }
@@ -170,7 +166,12 @@ mod tests {
         for _ in 0..20 {
             session.run("hello").await.expect("runs");
         }
-        let events = feed.drain_events().await.expect("reads");
+        let items = feed.drain().await.expect("reads");
+        let is_event = |item| match item {
+            FeedItem::Event(event) => Some(event),
+            FeedItem::Piece(_) => None,
+        };
+        let events: Vec<Arc<Event>> = items.into_iter().filter_map(is_event).collect();
         LifecycleChecker::check_all(events.iter().map(|event| &**event))
             .expect("no gap, nothing twice");
         assert_eq!(

@@ -49,6 +49,11 @@ enum BusItem {
 pub struct StreamPiece {
     /// The turn of the reply.
     pub turn: Arc<TurnInfo>,
+    /// The number of an event after which the model was asked for this reply, and before which it
+    /// had not ended. Pieces do not wait for the store, so that they may arrive before this event,
+    /// and a subscriber that loads missed events may see the end of the reply first: pieces belong
+    /// to the same reply if they have the same number, and to an earlier one if it is lower.
+    pub after: u64,
     /// The change to the reply. Secrets in it are redacted as in events, also those that arrive in
     /// two pieces.
     pub delta: Delta,
@@ -87,10 +92,9 @@ impl Bus {
     }
 
     /// Sends a piece of a reply to all current subscribers.
-    pub(crate) fn publish_piece(&self, turn: &Arc<TurnInfo>, delta: Delta) {
+    pub(crate) fn publish_piece(&self, piece: StreamPiece) {
         if let Some(sender) = self.0.sender.get() {
-            let turn = turn.clone();
-            let _ = sender.send(BusItem::Piece(Arc::new(StreamPiece { turn, delta })));
+            let _ = sender.send(BusItem::Piece(Arc::new(piece)));
         }
     }
 

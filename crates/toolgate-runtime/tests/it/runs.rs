@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use toolgate_core::{
     Band, Decision, Delta, Json, LayerExt, Message, Next, Outcome, RedactionError, Redactor,
-    Refusal, Registry, Reply, RunEnd, Stack, StoreHandle, from_fn,
+    Refusal, Registry, Reply, RunEnd, SessionEvent, Stack, StoreHandle, from_fn,
 };
 use toolgate_runtime::{
     Agent, BusDelivery, RunError, RunOptions, RunReport, RunUpdate, Session, SessionBuilder,
@@ -351,6 +351,43 @@ async fn shown_pieces(deltas: Vec<Delta>) -> Vec<Delta> {
         }
     }
     pieces
+}
+
+#[tokio::test]
+async fn every_piece_names_the_request_that_it_answers() {
+    let model = Odd::new(|replies| {
+        let message = if replies > 0 {
+            Message::assistant("done")
+        } else {
+            calling_reply(&[("missing", json!({}))])
+        };
+        let text = |text: &str| Ok(Delta::Text(text.into()));
+        let done = Ok(Delta::Done(Box::new(Reply::new(message))));
+        stream::iter([text("one "), text("two"), done]).boxed()
+    });
+    let builder = Session::ungated(model, Registry::new());
+    let session = open_session(builder, &memory_store()).await;
+    let mut seen = session.bus().subscribe();
+    session.run("go").await.expect("runs");
+    let mut began = Vec::new();
+    let mut ended = Vec::new();
+    let mut named = Vec::new();
+    while let Some(delivery) = seen.try_next() {
+        match delivery {
+            BusDelivery::Piece(piece) => named.push(piece.after),
+            BusDelivery::Event(event) => match event.as_session() {
+                Some(SessionEvent::InferenceStarted { .. }) => began.push(event.sequence()),
+                Some(SessionEvent::InferenceFinished { .. }) => ended.push(event.sequence()),
+                _ => {}
+            },
+            BusDelivery::Lagged(missed) => panic!("{missed} missed"),
+        }
+    }
+    named.dedup();
+    assert_eq!(named.len(), 2, "one number for each reply");
+    for ((number, began), ended) in named.iter().zip(began).zip(ended) {
+        assert!((began..ended).contains(number), "{began} {number} {ended}");
+    }
 }
 
 #[tokio::test]

@@ -89,32 +89,33 @@ impl LiveDisplay {
     pub(crate) fn apply_item(&mut self, fed: &FeedItem) {
         match fed {
             FeedItem::Event(event) => {
+                if let Some(SessionEvent::InferenceFailed { .. }) = event.as_session() {
+                    // The note on the failure speaks of the text above it.
+                    self.print_open_reply();
+                }
                 self.screen.apply(event);
                 self.print_settled_call(event);
-                self.print_new_items();
-                if let Some(SessionEvent::InferenceStarted { .. }) = event.as_session() {
-                    // The previous request was cut off, and the model is asked for the whole reply
-                    // again.
-                    self.blocks = ReplyBlocks::default();
-                }
+                self.print_new_items(event.sequence());
                 self.update_prompt();
             }
             FeedItem::Piece(piece) => {
                 self.screen.apply_piece(piece);
-                let is_main = self
-                    .screen
-                    .agents()
-                    .first()
-                    .is_some_and(|agent| agent.session == piece.turn.session);
-                if let toolgate::model::Delta::Text(text) = &piece.delta
-                    && is_main
-                {
-                    self.blocks.push(text);
-                    if let Some(block) = self.blocks.take_complete() {
-                        self.print_reply(&block);
-                    }
+                let agent = self.screen.agents().first();
+                let block =
+                    agent.and_then(|agent| self.blocks.take_complete(agent.reply, &agent.coming));
+                if let Some(block) = block {
+                    self.print_reply(&block);
                 }
             }
+        }
+    }
+
+    /// Prints the open part of the streaming reply for good.
+    fn print_open_reply(&mut self) {
+        let agent = self.screen.agents().first();
+        let open = agent.and_then(|agent| self.blocks.take_open(agent.reply, &agent.coming));
+        if let Some(open) = open {
+            self.print_reply(&open);
         }
     }
 
@@ -247,8 +248,7 @@ impl LiveDisplay {
 
     /// Prints what is settled, erases the open part and releases the terminal.
     pub(crate) fn release(&mut self) -> io::Result<()> {
-        let open = std::mem::take(&mut self.blocks);
-        self.print_reply(open.open_text());
+        self.print_open_reply();
         self.pause()
     }
 
@@ -278,7 +278,8 @@ impl LiveDisplay {
         }
     }
 
-    fn print_new_items(&mut self) {
+    /// Prints the items that event `number` added.
+    fn print_new_items(&mut self, number: u64) {
         let mut said = Vec::new();
         for (at, agent) in self.screen.agents().iter().enumerate() {
             let told = self.told.entry(agent.session).or_default();
@@ -299,7 +300,7 @@ impl LiveDisplay {
             match name {
                 _ if at == 0 => {
                     // Its complete paragraphs were printed while they streamed.
-                    if let Some(rest) = self.blocks.take_rest(&text) {
+                    if let Some(rest) = self.blocks.take_rest(number, &text) {
                         self.print_reply(&rest);
                     }
                 }
@@ -328,7 +329,11 @@ impl LiveDisplay {
     /// Returns the part that is redrawn.
     fn open_lines(&self) -> Vec<StyledLine> {
         let mut lines = Vec::new();
-        let coming = render_markdown(self.blocks.open_text(), self.live.width() - 1);
+        let agent = self.screen.agents().first();
+        let open = agent.map_or("", |agent| {
+            self.blocks.open_text(agent.reply, &agent.coming)
+        });
+        let coming = render_markdown(open, self.live.width() - 1);
         lines.extend(
             coming
                 .iter()
@@ -353,6 +358,14 @@ impl LiveDisplay {
             lines.extend(self.prompt.render_lines());
         }
         lines
+    }
+
+    /// Returns everything that was printed and not drawn yet, and the open part.
+    #[cfg(test)]
+    pub(crate) fn visible_text(&self) -> String {
+        let open = self.open_lines();
+        let rows = self.settled.iter().chain(&open).map(StyledLine::text);
+        rows.collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the status line: what is in progress, tokens and cost.

@@ -47,7 +47,8 @@ fn piece_json(piece: &StreamPiece) -> Option<Value> {
         | Delta::Done(_) => return None,
     };
     Some(
-        json!({ "type": "piece", "session_id": piece.turn.session, "turn_id": piece.turn.turn, kind: text }),
+        json!({ "type": "piece", "session_id": piece.turn.session, "turn_id": piece.turn.turn,
+            "after": piece.after, kind: text }),
     )
 }
 

@@ -124,9 +124,8 @@ impl RunTask {
                 },
                 report = self.run.report() => {
                     // The run may end before its last events were read from the bus.
-                    for event in self.feed.drain_events().await? {
-                        let fed = complete_item(whole, FeedItem::Event(event)).await?;
-                        sink.receive(&fed).await?;
+                    for fed in self.feed.drain().await? {
+                        sink.receive(&complete_item(whole, fed).await?).await?;
                     }
                     return Ok(FollowEnd::Report(Box::new(report?)));
                 }

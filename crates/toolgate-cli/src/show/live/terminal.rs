@@ -159,9 +159,9 @@ impl<'a> TerminalFollower<'a> {
                 () = toasts_changed(&mut toasted) => WakeCause::Toasts,
                 report = job.run.report() => {
                     // The run may end before its last events were read from the bus.
-                    for event in job.feed.drain_events().await? {
-                        let event = self.whole.complete(event).await?;
-                        self.display.apply_item(&FeedItem::Event(event));
+                    for fed in job.feed.drain().await? {
+                        let fed = complete_item(Some(self.whole), fed).await?;
+                        self.display.apply_item(&fed);
                     }
                     WakeCause::Done(FollowEnd::Report(Box::new(report?)))
                 }

@@ -1,43 +1,63 @@
-//! A reply that is still streaming: complete paragraphs are final, the last one is still open.
+//! Replies that are still streaming: complete paragraphs are printed for good, the last one is still
+//! open.
 
-/// Splits a growing text into complete paragraphs and an open rest.
+use std::collections::BTreeMap;
+
+/// What was printed of the replies whose end was not seen yet.
+///
+/// Replies are told apart by the number of an event, as in
+/// [`StreamPiece::after`](toolgate::event::StreamPiece::after): the first words of a reply may arrive before the
+/// end of the reply before it.
 #[derive(Debug, Default, Clone)]
 pub struct ReplyBlocks {
-    text: String,
-    /// The number of bytes that were returned as complete.
-    done: usize,
+    printed: BTreeMap<u64, String>,
 }
 
 impl ReplyBlocks {
-    /// Appends a fragment.
-    pub fn push(&mut self, piece: &str) {
-        self.text.push_str(piece);
-    }
-
-    /// Returns the paragraphs that are complete and were not returned yet.
-    pub fn take_complete(&mut self) -> Option<String> {
-        let end = self.done + last_block_break(&self.text[self.done..])?;
-        let block = self.text[self.done..end].to_owned();
-        self.done = end;
+    /// Returns the paragraphs of a reply that are complete and were not returned yet, given its text
+    /// so far.
+    pub fn take_complete(&mut self, reply: u64, text: &str) -> Option<String> {
+        let open = self.open_text(reply, text);
+        let block = open[..last_block_break(open)?].to_owned();
+        self.printed.entry(reply).or_default().push_str(&block);
         Some(block).filter(|block| !block.trim().is_empty())
     }
 
-    /// Returns the part that is still open.
-    pub fn open_text(&self) -> &str {
-        &self.text[self.done..]
+    /// Returns the part of a reply that is still open, as if it were complete.
+    pub fn take_open(&mut self, reply: u64, text: &str) -> Option<String> {
+        let open = self.open_text(reply, text).to_owned();
+        self.printed.entry(reply).or_default().push_str(&open);
+        Some(open).filter(|open| !open.trim().is_empty())
     }
 
-    /// Returns the rest of the reply, given the `whole` reply from the log.
-    pub fn take_rest(&mut self, whole: &str) -> Option<String> {
-        let before = std::mem::take(self);
-        // The log differs from the streamed text if something was redacted. The streamed paragraphs
-        // are on the screen already and must not be printed twice.
-        let rest = match whole.get(..before.done) {
-            Some(told) if told == &before.text[..before.done] => &whole[before.done..],
-            _ => before.open_text(),
-        };
+    /// Returns the part of a reply that is still open, given its text so far.
+    pub fn open_text<'a>(&self, reply: u64, text: &'a str) -> &'a str {
+        let printed = self.printed.get(&reply).map_or(0, String::len);
+        text.get(printed..).unwrap_or_default()
+    }
+
+    /// Returns the rest of the reply that ended with event `end`, given the `whole` reply from the log.
+    pub fn take_rest(&mut self, end: u64, whole: &str) -> Option<String> {
+        let later = self.printed.split_off(&end);
+        let before = std::mem::replace(&mut self.printed, later);
+        let printed = before.into_values().next_back().unwrap_or_default();
+        let rest = &whole[shared_blocks(&printed, whole)..];
         Some(rest.to_owned()).filter(|rest| !rest.trim().is_empty())
     }
+}
+
+/// Returns the length of the paragraphs at the beginning of `whole` that were printed. They differ if
+/// pieces were missed: then it is better to print a paragraph twice than to leave a part of it out.
+fn shared_blocks(printed: &str, whole: &str) -> usize {
+    if whole.starts_with(printed) {
+        return printed.len();
+    }
+    let same = printed.bytes().zip(whole.bytes());
+    let mut same = same.take_while(|(a, b)| a == b).count();
+    while !printed.is_char_boundary(same) {
+        same -= 1;
+    }
+    last_block_break(&printed[..same]).unwrap_or(0)
 }
 
 /// Returns the position after the last empty line that is not inside a code block.
@@ -71,51 +91,49 @@ mod tests {
     #[test]
     fn a_paragraph_is_printed_when_it_is_complete() {
         let mut blocks = ReplyBlocks::default();
-        blocks.push("one\nstill one\n");
-        assert_eq!(
-            (blocks.take_complete(), blocks.open_text()),
-            (None, "one\nstill one\n")
-        );
-        blocks.push("\ntwo");
-        assert_eq!(
-            (blocks.take_complete().as_deref(), blocks.open_text()),
-            (Some("one\nstill one\n\n"), "two")
-        );
-        assert_eq!(
-            blocks.take_rest("one\nstill one\n\ntwo.").as_deref(),
-            Some("two.")
-        );
-        assert_eq!(blocks.open_text(), "");
+        let text = "one\nstill one\n";
+        assert_eq!(blocks.take_complete(1, text), None);
+        assert_eq!(blocks.open_text(1, text), text);
+        let text = "one\nstill one\n\ntwo";
+        let complete = blocks.take_complete(1, text);
+        assert_eq!(complete.as_deref(), Some("one\nstill one\n\n"));
+        assert_eq!(blocks.open_text(1, text), "two");
+        let rest = blocks.take_rest(2, "one\nstill one\n\ntwo.");
+        assert_eq!(rest.as_deref(), Some("two."));
+        assert_eq!(blocks.open_text(2, ""), "");
     }
 
     #[test]
     fn a_code_block_is_printed_as_a_whole() {
         let mut blocks = ReplyBlocks::default();
-        blocks.push("```\na\n\nb\n");
-        assert_eq!(blocks.take_complete(), None);
-        blocks.push("```\n\nend");
+        assert_eq!(blocks.take_complete(1, "```\na\n\nb\n"), None);
         assert_eq!(
-            blocks.take_complete().as_deref(),
+            blocks
+                .take_complete(1, "```\na\n\nb\n```\n\nend")
+                .as_deref(),
             Some("```\na\n\nb\n```\n\n")
         );
     }
 
     #[test]
-    fn printed_text_is_not_printed_again_even_if_the_log_differs() {
+    fn a_paragraph_that_arrived_with_a_gap_is_printed_again() {
         let mut blocks = ReplyBlocks::default();
-        blocks.push("the key is 12345\n\nand more");
-        blocks.take_complete();
+        blocks.take_complete(1, "one\n\nthe key is\n\nand more");
+        let rest = blocks.take_rest(2, "one\n\nthe key is here\n\nand more");
+        assert_eq!(rest.as_deref(), Some("the key is here\n\nand more"));
+        let rest = ReplyBlocks::default().take_rest(2, "never streamed");
+        assert_eq!(rest.as_deref(), Some("never streamed"));
+    }
+
+    #[test]
+    fn the_next_reply_may_begin_before_the_end_of_the_last_one_is_known() {
+        let mut blocks = ReplyBlocks::default();
+        blocks.take_complete(1, "one\n\ntwo");
+        blocks.take_complete(5, "three\n\n");
         assert_eq!(
-            blocks
-                .take_rest("the key is [redacted]\n\nand more")
-                .as_deref(),
-            Some("and more")
+            blocks.take_rest(3, "one\n\ntwo.").as_deref(),
+            Some("two.")
         );
-        assert_eq!(
-            ReplyBlocks::default()
-                .take_rest("never streamed")
-                .as_deref(),
-            Some("never streamed")
-        );
+        assert_eq!(blocks.take_rest(8, "three\n\nfour").as_deref(), Some("four"));
     }
 }

@@ -23,6 +23,11 @@ pub struct AgentView {
     pub coming: String,
     /// The model's reasoning so far, if the provider sends it.
     pub thinking: String,
+    /// The reply that is streaming, or the end of the last one, by the number of an event. Pieces of
+    /// replies with a lower number are void.
+    pub reply: u64,
+    /// True if the reply before the streaming one has not ended in the log, although it had begun.
+    broke_off: bool,
     /// The model that was last called.
     pub model: Option<Arc<str>>,
     /// True while a model request is in flight.
@@ -61,6 +66,8 @@ impl AgentView {
             items: Vec::new(),
             coming: String::new(),
             thinking: String::new(),
+            reply: 0,
+            broke_off: false,
             model: None,
             asking: false,
             iteration: turn.iteration,
@@ -105,17 +112,16 @@ impl AgentView {
             }
             SessionEvent::InferenceStarted { .. } => {
                 // The fragments of a request that failed are void: a retry streams the whole reply
-                // again.
+                // again. Those of this request may have arrived before the event, and stay.
                 self.asking = true;
-                self.coming.clear();
-                self.thinking.clear();
+                self.begin_reply(self.last_sequence);
             }
             SessionEvent::InferenceFinished {
                 text, text_bytes, ..
             } => {
                 self.asking = false;
-                self.coming.clear();
-                self.thinking.clear();
+                self.begin_reply(self.last_sequence);
+                self.broke_off = false;
                 self.items.extend(
                     text.clone()
                         // A reply that only requests calls has no text.
@@ -132,7 +138,11 @@ impl AgentView {
                 retry_in_ms,
             } => {
                 self.asking = false;
-                let broke_off = !self.coming.is_empty();
+                let broke_off = if self.reply < self.last_sequence {
+                    !self.coming.is_empty()
+                } else {
+                    std::mem::take(&mut self.broke_off)
+                };
                 self.items.push(ConversationItem::Note(match retry_in_ms {
                     Some(delay) => retry_note(*code, *delay, broke_off),
                     None => format!("the model did not reply: {error}"),
@@ -182,7 +192,27 @@ impl AgentView {
         }
     }
 
-    pub(super) fn apply_delta(&mut self, delta: &Delta) {
+    /// Discards the text of the replies before the one with this number.
+    fn begin_reply(&mut self, number: u64) {
+        if number > self.reply {
+            self.reply = number;
+            self.coming.clear();
+            self.thinking.clear();
+        }
+    }
+
+    /// Applies a fragment of the reply that was asked for after event `after`. Fragments and events
+    /// may arrive in any order, but each kind arrives in its own.
+    pub(super) fn apply_delta(&mut self, after: u64, delta: &Delta) {
+        // The log has the whole reply already, or the request failed and was sent again.
+        if after < self.reply {
+            return;
+        }
+        if after > self.reply {
+            self.asking = true;
+            self.broke_off = !self.coming.is_empty();
+            self.begin_reply(after);
+        }
         match delta {
             Delta::Text(text) => self.coming.push_str(text),
             Delta::Reasoning(text) => self.thinking.push_str(text),

@@ -10,6 +10,8 @@ mod agent;
 mod call;
 #[cfg(test)]
 mod conformance;
+#[cfg(test)]
+mod streaming;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -140,7 +142,7 @@ impl SessionScreen {
     /// Applies a fragment of a reply that is still streaming.
     pub fn apply_piece(&mut self, piece: &StreamPiece) {
         let agent = self.agent_index(&piece.turn);
-        self.agents[agent].apply_delta(&piece.delta);
+        self.agents[agent].apply_delta(piece.after, &piece.delta);
     }
 
     /// Returns the position of the agent whose session it is. The first session that is seen is the

@@ -21,8 +21,8 @@ pub(crate) type LineBlock = Arc<[Line<'static>]>;
 pub(crate) struct Transcript {
     width: u16,
     blocks: Vec<Option<LineBlock>>,
-    /// The last layout of the streaming reply, with the lengths it was made for.
-    coming: Option<((usize, usize), LineBlock)>,
+    /// The last layout of the streaming reply, with the reply and the lengths it was made for.
+    coming: Option<((u64, usize, usize), LineBlock)>,
     scroll: ScrollPosition,
 }
 
@@ -224,7 +224,7 @@ impl Transcript {
         } else {
             0
         };
-        let size = (source.agent.coming.len(), thoughts);
+        let size = (source.agent.reply, source.agent.coming.len(), thoughts);
         match &self.coming {
             Some((known, block)) if *known == size => block.clone(),
             _ => {

@@ -60,6 +60,7 @@ impl ModelExchange<'_> {
                 Delta::Retry(retry) => {
                     attempt += 1;
                     self.begin_retry(model, &retry, attempt).await?;
+                    live.begin_attempt();
                 }
                 Delta::Text(_)
                 | Delta::Reasoning(_)

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use toolgate_core::{Delta, Json, TurnInfo};
 
-use crate::Dispatcher;
+use crate::{Dispatcher, StreamPiece};
 
 /// The text in place of a part that could not be redacted.
 const WITHHELD: &str = "(withheld)";
@@ -18,6 +18,8 @@ const MAX_HELD_BYTES: usize = 64 * 1024;
 pub(crate) struct LivePieces<'a> {
     dispatcher: &'a Dispatcher,
     turn: &'a Arc<TurnInfo>,
+    /// The number of the last event when the model was asked.
+    after: u64,
     parts: BTreeMap<PartKey, HeldPart>,
 }
 
@@ -38,12 +40,19 @@ enum HeldPart {
 }
 
 impl<'a> LivePieces<'a> {
+    /// Begins the reply to a request that was recorded just now.
     pub(crate) fn new(dispatcher: &'a Dispatcher, turn: &'a Arc<TurnInfo>) -> Self {
         Self {
             dispatcher,
             turn,
+            after: dispatcher.0.journal.sequence(),
             parts: BTreeMap::new(),
         }
+    }
+
+    /// Begins the reply to the next attempt, which was recorded just now.
+    pub(crate) fn begin_attempt(&mut self) {
+        self.after = self.dispatcher.0.journal.sequence();
     }
 
     /// Publishes what can be shown after this piece.
@@ -144,7 +153,11 @@ impl<'a> LivePieces<'a> {
     }
 
     fn send(&self, delta: Delta) {
-        self.dispatcher.bus().publish_piece(self.turn, delta);
+        self.dispatcher.bus().publish_piece(StreamPiece {
+            turn: self.turn.clone(),
+            after: self.after,
+            delta,
+        });
     }
 }
 

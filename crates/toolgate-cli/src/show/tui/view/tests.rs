@@ -114,6 +114,7 @@ fn a_reply_that_is_still_coming() {
     for text in ["I am **com", "ing** to", " it"] {
         let piece = StreamPiece {
             turn: turn.clone(),
+            after: 2,
             delta: Delta::Text(text.to_owned()),
         };
         stage.apply_message(UiMessage::Piece(Arc::new(piece)));
