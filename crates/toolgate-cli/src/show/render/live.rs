@@ -1,16 +1,24 @@
 //! The part of the terminal that is redrawn, below the text that has scrolled up for good.
+//!
+//! Between two frames the cursor stands at the first column of the open part. When its size changes, a
+//! terminal moves the cursor along with the text, so the open part is found again, whether or not the
+//! terminal wraps lines anew. Rows are erased one by one: some terminals move a screen that is cleared
+//! at once into the scrollback, with every frame.
 
 use std::io::{self, Write};
 
 use super::StyledLine;
 
-/// The number of settled lines kept for redrawing the screen when its size changes.
-const MAX_SETTLED_LINES: usize = 200;
-
 // Synchronized output, so that no half-drawn frame is shown; terminals that do not know it ignore
 // it. The cursor is hidden, or it would be seen jumping.
 const FRAME_BEGIN: &str = "\u{1b}[?2026h\u{1b}[?25l";
 const FRAME_END: &str = "\u{1b}[?2026l";
+
+const SAVE_CURSOR: &str = "\u{1b}7";
+const RESTORE_CURSOR: &str = "\u{1b}8";
+const ERASE_ROW: &str = "\u{1b}[2K";
+/// Moves the cursor down; at the last row it does nothing, and nothing scrolls.
+const NEXT_ROW: &str = "\u{1b}[1B";
 
 /// A redrawn area below settled text. Every line is truncated to the width, so that it takes
 /// exactly one row.
@@ -22,8 +30,6 @@ pub struct LiveArea<W> {
     /// The number of rows of the open part on the screen.
     drawn: usize,
     colored: bool,
-    /// The last settled lines, not wrapped.
-    settled: Vec<StyledLine>,
 }
 
 impl<W: Write> LiveArea<W> {
@@ -37,7 +43,6 @@ impl<W: Write> LiveArea<W> {
             height,
             drawn: 0,
             colored,
-            settled: Vec::new(),
         }
     }
 
@@ -55,11 +60,12 @@ impl<W: Write> LiveArea<W> {
     pub fn draw(&mut self, settled: Vec<StyledLine>, open: &[StyledLine]) -> io::Result<()> {
         let mut screen = String::from(FRAME_BEGIN);
         self.erase_open(&mut screen);
-        self.print_lines(&settled, &mut screen);
-        self.settled.extend(settled);
-        // Only what a resize may have to show again is stored.
-        let much = self.settled.len().saturating_sub(MAX_SETTLED_LINES);
-        self.settled.drain(..much);
+        for row in settled
+            .iter()
+            .flat_map(|line| wrap_settled(line, self.width))
+        {
+            self.push_row(&row, &mut screen);
+        }
         self.draw_open(open, &mut screen);
         self.write_frame(screen + FRAME_END)
     }
@@ -71,26 +77,13 @@ impl<W: Write> LiveArea<W> {
         self.write_frame(screen + "\u{1b}[?25h")
     }
 
-    /// Redraws everything visible at a new size.
+    /// Redraws the open part at a new size. What was printed for good stays as the terminal shows it.
     pub fn resize(&mut self, (width, height): (u16, u16), open: &[StyledLine]) -> io::Result<()> {
         self.width = usize::from(width.max(20));
         self.height = usize::from(height.max(5));
-        self.drawn = 0;
-        // Terminals disagree about what happens to text that no longer fits, so nothing is reused.
-        let mut rows: Vec<StyledLine> = self
-            .settled
-            .iter()
-            .flat_map(|line| wrap_settled(line, self.width))
-            .collect();
-        let room = self
-            .height
-            .saturating_sub(open.len().min(self.max_open_rows()) + 1);
-        let hidden = rows.len().saturating_sub(room);
-        let mut screen = format!("{FRAME_BEGIN}\u{1b}[H\u{1b}[2J");
-        rows.drain(..hidden);
-        self.print_lines(&rows, &mut screen);
-        self.draw_open(open, &mut screen);
-        self.write_frame(screen + FRAME_END)
+        // The rows of the open part may take more rows now, so everything below the cursor is erased.
+        self.drawn = self.height;
+        self.draw(Vec::new(), open)
     }
 
     fn max_open_rows(&self) -> usize {
@@ -99,19 +92,18 @@ impl<W: Write> LiveArea<W> {
         self.height - 2
     }
 
+    /// Erases the open part and leaves the cursor where it was: at its first column.
     fn erase_open(&mut self, screen: &mut String) {
-        if self.drawn > 0 {
-            // One row per line, since every open line is truncated to the width.
-            screen.push_str(&format!("\u{1b}[{}A", self.drawn));
+        screen.push('\r');
+        screen.push_str(SAVE_CURSOR);
+        for row in 0..self.drawn {
+            if row > 0 {
+                screen.push_str(NEXT_ROW);
+            }
+            screen.push_str(ERASE_ROW);
         }
-        screen.push_str("\r\u{1b}[J");
+        screen.push_str(RESTORE_CURSOR);
         self.drawn = 0;
-    }
-
-    fn print_lines(&self, lines: &[StyledLine], screen: &mut String) {
-        for row in lines.iter().flat_map(|line| wrap_settled(line, self.width)) {
-            self.push_row(&row, screen);
-        }
     }
 
     fn draw_open(&mut self, open: &[StyledLine], screen: &mut String) {
@@ -122,6 +114,9 @@ impl<W: Write> LiveArea<W> {
             // The last column stays free: writing to it makes some terminals wrap.
             self.push_row(&line.clip(self.width - 1), screen);
             self.drawn += 1;
+        }
+        if self.drawn > 0 {
+            screen.push_str(&format!("\u{1b}[{}A", self.drawn));
         }
     }
 
@@ -169,16 +164,15 @@ mod tests {
     }
 
     #[test]
-    fn the_open_part_is_erased_before_anything_is_printed() {
+    fn the_open_part_is_erased_row_by_row_before_anything_is_printed() {
         let text = drawn(|live| {
             live.draw(vec![], &lines(&["one", "two"])).expect("draws");
             live.draw(lines(&["done"]), &lines(&["one"]))
                 .expect("draws");
         });
-        assert_eq!(
-            text,
-            "\r\u{1b}[Jone\r\ntwo\r\n\u{1b}[2A\r\u{1b}[Jdone\r\none\r\n"
-        );
+        let first = "\r\u{1b}7\u{1b}8one\r\ntwo\r\n\u{1b}[2A";
+        let erased = "\r\u{1b}7\u{1b}[2K\u{1b}[1B\u{1b}[2K\u{1b}8";
+        assert_eq!(text, format!("{first}{erased}done\r\none\r\n\u{1b}[1A"));
     }
 
     #[test]
@@ -188,19 +182,23 @@ mod tests {
             .collect();
         let many: Vec<StyledLine> = many.iter().map(|text| StyledLine::plain(text)).collect();
         let text = drawn(|live| live.draw(vec![], &many).expect("draws"));
-        let rows: Vec<&str> = text.lines().collect();
-        assert_eq!(rows.len(), 4);
+        let rows: Vec<&str> = text.split("\r\n").collect();
+        assert_eq!(rows.len(), 5);
         assert!(rows[3].starts_with("29 "), "the last ones are shown");
     }
 
     #[test]
-    fn after_a_resize_everything_is_redrawn_at_the_new_width() {
+    fn no_frame_clears_the_screen_because_that_would_fill_the_scrollback() {
         let text = drawn(|live| {
             live.draw(lines(&["a b c d e f g h i j k l m n o"]), &lines(&["open"]))
                 .expect("draws");
             live.resize((30, 6), &lines(&["open"])).expect("draws");
+            live.release().expect("draws");
         });
-        let (_, again) = text.split_once("\u{1b}[2J").expect("cleared");
-        assert_eq!(again, "a b c d e f g h i j k l m n o\r\nopen\r\n");
+        for clearing in ["\u{1b}[J", "\u{1b}[0J", "\u{1b}[2J", "\u{1b}[H"] {
+            assert!(!text.contains(clearing), "{text:?}");
+        }
+        assert_eq!(text.matches("a b c").count(), 1, "{text:?}");
+        assert_eq!(text.matches("open").count(), 2, "{text:?}");
     }
 }
