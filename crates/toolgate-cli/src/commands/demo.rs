@@ -140,6 +140,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
     DisplayedRun {
         input,
         pieces: false,
+        verbose: false,
         next: Some(next_commands()),
     }
     .run_to_end(cx, &gate, &session)

@@ -26,6 +26,7 @@ use crate::{
             FollowEnd, JsonSink, PlainSink, RunEnding, RunTask, TerminalFollower, catch_up,
             render_receipts, render_summary, report_json,
         },
+        render::OutputRows,
         screen::SessionScreen,
         stored_requests::load_requests,
         whole_texts::WholeTexts,
@@ -59,6 +60,9 @@ pub struct RunArgs {
     /// With --json: also print pieces of replies as they arrive
     #[arg(long, requires = "json")]
     pub pieces: bool,
+    /// Print more of the output of commands
+    #[arg(long, short)]
+    pub verbose: bool,
     /// The model and the limits.
     #[command(flatten)]
     pub talk: SessionArgs,
@@ -93,6 +97,7 @@ async fn run_task(
     let watch = DisplayedRun {
         input: said.map(RunInput::from),
         pieces: args.pieces,
+        verbose: args.verbose,
         next: None,
     };
     watch.run_to_end(cx, &gate, &session).await
@@ -122,6 +127,8 @@ pub(crate) struct DisplayedRun {
     pub(crate) input: Option<RunInput>,
     /// True if the JSON output includes pieces of replies.
     pub(crate) pieces: bool,
+    /// True if more of the output of commands is printed.
+    pub(crate) verbose: bool,
     /// Commands to suggest at the end and their purpose, in place of the usual ones.
     pub(crate) next: Option<Vec<(String, String)>>,
 }
@@ -135,6 +142,11 @@ impl DisplayedRun {
         session: &Session,
     ) -> Result<Exit, CliError> {
         let how = DisplayMode::for_context(cx);
+        let rows = if self.verbose {
+            OutputRows::Page
+        } else {
+            OutputRows::Few
+        };
         let began = Instant::now();
         let (screen, feed) = catch_up(session, gate.store()).await?;
         // Until here a request to stop ends the program at once: nothing is under way.
@@ -146,13 +158,13 @@ impl DisplayedRun {
                 (job.follow(&mut stops, None, &mut sink).await, screen)
             }
             DisplayMode::Plain => {
-                let mut sink = PlainSink::new(cx.out, screen, gate.approvals());
+                let mut sink = PlainSink::new(cx.out, screen, gate.approvals(), rows);
                 let whole = Some(WholeTexts::new(gate.store(), gate));
                 let ended = job.follow(&mut stops, whole, &mut sink).await;
                 (ended, sink.into_screen())
             }
             DisplayMode::Terminal => {
-                let follower = TerminalFollower::new(cx, gate, session, screen)?;
+                let follower = TerminalFollower::new(cx, gate, session, screen, rows)?;
                 follower.follow(&mut job, &mut stops).await
             }
         };

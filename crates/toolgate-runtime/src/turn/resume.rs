@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toolgate_core::{
     ApprovalAnswer, Arguments, CallId, ChangedRequest, Failure, Outcome, Phase, ReconciledAttempt,
-    RejectCode, SettledOutcome, Stack, TurnId, TurnRequests, View, run_contained,
+    RejectCode, SettledOutcome, Stack, TurnId, TurnRequests, View, note_keys, run_contained,
 };
 
 use crate::{
@@ -262,7 +262,9 @@ impl Dispatcher {
                 ReconciledAttempt::Happened(output) => {
                     let state = &mut *active.lock_state();
                     let attempt = state.turn.slots()[at].attempts();
-                    let settled = crate::turn::settled_outcome(Outcome::ok(output))
+                    let outcome = Outcome::ok(output)
+                        .with_notes(|notes| notes.insert(note_keys::RECONCILED, &true));
+                    let settled = crate::turn::settled_outcome(outcome)
                         .map(|settled| (attempt, Arc::new(settled)));
                     state.work[at].resumed.results.extend(settled);
                     state.turn.mark_answered(call.id, RejectCode::Duplicate);

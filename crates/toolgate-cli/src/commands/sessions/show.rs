@@ -15,7 +15,7 @@ use crate::{
     CliError, CommandContext, Exit, GateArgs,
     env::{ids, style, times},
     show::{
-        render,
+        render::{self, OutputRows},
         screen::{AgentView, CallState, ConversationItem, SessionScreen},
         whole_texts::WholeTexts,
     },
@@ -23,6 +23,9 @@ use crate::{
 
 /// The number of events per query.
 const PAGE: usize = 500;
+
+/// What stands before the output of a call, below its id.
+const CALL_INDENT: &str = "  ";
 
 pub(super) async fn show_session(
     args: &SessionShowArgs,
@@ -233,6 +236,10 @@ fn print_conversation(
                     );
                     cx.out
                         .print_line(format_args!("  {} {line}", style::dim(short)))?;
+                    let width = render::text_width().saturating_sub(CALL_INDENT.len());
+                    for row in render::render_output(call, OutputRows::All, width) {
+                        cx.out.print_line(format_args!("{CALL_INDENT}{row}"))?;
+                    }
                     details.print_below(cx, *id)?;
                 }
             }

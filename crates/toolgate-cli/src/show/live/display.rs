@@ -20,8 +20,8 @@ use crate::{
     show::{
         feed::FeedItem,
         render::{
-            LiveArea, PAGE_ROWS, ReplyBlocks, SPINNER, StyledLine, call_line, render_details,
-            render_markdown, render_shown,
+            LiveArea, OutputRows, PAGE_ROWS, ReplyBlocks, SPINNER, StyledLine, call_line,
+            render_details, render_markdown, render_output, render_shown,
         },
         screen::{CallView, ConversationItem, SessionScreen},
     },
@@ -46,6 +46,8 @@ pub(crate) struct LiveDisplay {
     /// Lines that are settled and not printed yet.
     settled: Vec<StyledLine>,
     toasts: Vec<Toast>,
+    /// How much of the output of a command is printed.
+    rows: OutputRows,
     frame: usize,
     stopping: bool,
     /// True while the user is asked whether pending requests stay pending.
@@ -77,6 +79,7 @@ impl LiveDisplay {
             told_calls,
             settled: Vec::new(),
             toasts: Vec::new(),
+            rows: OutputRows::Few,
             frame: 0,
             stopping: false,
             asking_to_leave: false,
@@ -85,13 +88,19 @@ impl LiveDisplay {
         }
     }
 
+    /// Prints this much of the output of a command.
+    pub(crate) fn with_output(mut self, rows: OutputRows) -> Self {
+        self.rows = rows;
+        self
+    }
+
     /// Applies an item of the feed.
     pub(crate) fn apply_item(&mut self, fed: &FeedItem) {
         match fed {
             FeedItem::Event(event) => {
                 if let Some(SessionEvent::InferenceFailed { .. }) = event.as_session() {
                     // The note on the failure speaks of the text above it.
-                    self.print_open_reply();
+                    self.print_replies_before(event.sequence());
                 }
                 self.screen.apply(event);
                 self.print_settled_call(event);
@@ -99,6 +108,8 @@ impl LiveDisplay {
                 self.update_prompt();
             }
             FeedItem::Piece(piece) => {
+                // The next reply has begun, and the end of the last one is not known yet.
+                self.print_replies_before(piece.after);
                 self.screen.apply_piece(piece);
                 let agent = self.screen.agents().first();
                 let block =
@@ -110,9 +121,10 @@ impl LiveDisplay {
         }
     }
 
-    /// Prints the open part of the streaming reply for good.
-    fn print_open_reply(&mut self) {
-        let agent = self.screen.agents().first();
+    /// Prints the open part of the streaming reply for good if it was asked for before event `number`.
+    fn print_replies_before(&mut self, number: u64) {
+        let mut agents = self.screen.agents().first().into_iter();
+        let agent = agents.find(|agent| agent.reply < number);
         let open = agent.and_then(|agent| self.blocks.take_open(agent.reply, &agent.coming));
         if let Some(open) = open {
             self.print_reply(&open);
@@ -248,7 +260,7 @@ impl LiveDisplay {
 
     /// Prints what is settled, erases the open part and releases the terminal.
     pub(crate) fn release(&mut self) -> io::Result<()> {
-        self.print_open_reply();
+        self.print_replies_before(u64::MAX);
         self.pause()
     }
 
@@ -270,11 +282,15 @@ impl LiveDisplay {
             .screen
             .call(invocation.id)
             .filter(|call| call.state.is_settled());
-        if let Some(line) = settled.map(|call| self.render_call(call))
+        let rows = settled.map(|call| {
+            let output = render_output(call, self.rows, self.width());
+            std::iter::once(self.render_call(call)).chain(output)
+        });
+        if let Some(rows) = rows
             // Later events of a settled call must not print it again.
             && self.told_calls.insert(invocation.id)
         {
-            self.settled.push(line);
+            self.settled.extend(rows);
         }
     }
 

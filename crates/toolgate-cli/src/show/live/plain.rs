@@ -11,7 +11,7 @@ use crate::{
     env::style,
     show::{
         feed::FeedItem,
-        render::call_line,
+        render::{OutputRows, call_line, render_output},
         screen::{CallState, ConversationItem, SessionScreen},
         stored_requests::load_requests,
     },
@@ -28,11 +28,18 @@ pub(crate) struct PlainSink {
     told: usize,
     clock: SystemClock,
     desk: ApprovalService,
+    /// How much of the output of a command is printed.
+    rows: OutputRows,
 }
 
 impl PlainSink {
     /// Creates a sink that prints only what is not in `screen` yet.
-    pub(crate) fn new(out: CommandOutput, screen: SessionScreen, desk: ApprovalService) -> Self {
+    pub(crate) fn new(
+        out: CommandOutput,
+        screen: SessionScreen,
+        desk: ApprovalService,
+        rows: OutputRows,
+    ) -> Self {
         let told = screen.agents().first().map_or(0, |agent| agent.items.len());
         Self {
             out,
@@ -40,6 +47,7 @@ impl PlainSink {
             told,
             clock: SystemClock::new(),
             desk,
+            rows,
         }
     }
 
@@ -94,6 +102,9 @@ impl FeedSink for PlainSink {
         {
             self.out
                 .print_note(call_line(call, LINE_WIDTH, self.clock.now(), 0))?;
+            for row in render_output(call, self.rows, LINE_WIDTH) {
+                self.out.print_note(row)?;
+            }
         }
         self.print_new_items()
     }

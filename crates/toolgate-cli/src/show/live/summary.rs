@@ -9,10 +9,16 @@ use super::FollowEnd;
 use crate::{
     CliError, CommandContext, Exit,
     commands::receipts::SignedReceipts,
-    env::{ids, style::NOTE},
+    env::{
+        ids,
+        style::{BAD, NOTE},
+    },
     hints::find_hint,
     show::{
-        render::{StyledLine, arguments::format_shown, format_duration, status_style},
+        render::{
+            StyledLine, arguments::format_shown, format_duration, result::failed_command,
+            status_style,
+        },
         screen::{CallState, CallView, SessionScreen},
     },
 };
@@ -208,8 +214,10 @@ fn render_field(name: &str, text: StyledLine) -> StyledLine {
 fn count_calls(screen: &SessionScreen) -> StyledLine {
     let mut counts: BTreeMap<Status, usize> = BTreeMap::new();
     let mut open = 0;
+    let mut failed = 0;
     for call in screen.calls() {
         match call.state {
+            CallState::Settled(Status::Ok) if failed_command(call).is_some() => failed += 1,
             CallState::Settled(status) => *counts.entry(status).or_default() += 1,
             _ => open += 1,
         }
@@ -222,6 +230,10 @@ fn count_calls(screen: &SessionScreen) -> StyledLine {
     };
     for (status, count) in counts {
         add(format!("{count} {}", status.text()), status_style(status));
+    }
+    if failed > 0 {
+        let what = if failed == 1 { "command" } else { "commands" };
+        add(format!("{failed} failed {what}"), BAD);
     }
     if open > 0 {
         add(format!("{open} open"), AnsiColor::Yellow.on_default());

@@ -22,7 +22,7 @@ use crate::{
     },
     show::{
         feed::FeedItem,
-        render::terminal_size,
+        render::{OutputRows, terminal_size},
         screen::{CallState, CallView, SessionScreen},
         stored_requests::load_requests,
         whole_texts::WholeTexts,
@@ -103,6 +103,7 @@ impl<'a> TerminalFollower<'a> {
         gate: &'a Gate,
         session: &Session,
         screen: SessionScreen,
+        rows: OutputRows,
     ) -> Result<Self, CliError> {
         let keyboard = Keyboard::open()?;
         let me = cx.current_approver(None);
@@ -111,7 +112,8 @@ impl<'a> TerminalFollower<'a> {
             me,
             terminal_size().unwrap_or((80, 24)),
             cx.out.is_colored(),
-        );
+        )
+        .with_output(rows);
         let desk = AnswerHandler::new(cx, gate, session);
         Ok(Self {
             session: session.clone(),

@@ -130,10 +130,10 @@ mod tests {
         let mut blocks = ReplyBlocks::default();
         blocks.take_complete(1, "one\n\ntwo");
         blocks.take_complete(5, "three\n\n");
+        assert_eq!(blocks.take_rest(3, "one\n\ntwo.").as_deref(), Some("two."));
         assert_eq!(
-            blocks.take_rest(3, "one\n\ntwo.").as_deref(),
-            Some("two.")
+            blocks.take_rest(8, "three\n\nfour").as_deref(),
+            Some("four")
         );
-        assert_eq!(blocks.take_rest(8, "three\n\nfour").as_deref(), Some("four"));
     }
 }

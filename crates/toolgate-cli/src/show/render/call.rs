@@ -8,7 +8,10 @@ use super::StyledLine;
 use crate::{
     env::style::{BAD, DIM, GOOD, NOTE, WARN},
     show::{
-        render::arguments::format_short,
+        render::{
+            arguments::format_short,
+            result::{failed_command, format_value, is_reconciled},
+        },
         screen::{CallState, CallView},
     },
 };
@@ -27,7 +30,7 @@ const MIN_ARGUMENT_WIDTH: usize = 16;
 /// Formats a call in about `width` columns. `now` gives the elapsed time of a running call, `frame`
 /// the frame of its spinner.
 pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) -> StyledLine {
-    let (sign, style) = state_sign(call.state, frame);
+    let (sign, style) = call_sign(call, frame);
     let mut line = StyledLine::styled(sign, style).with(" ", Style::new());
     if let Some(agent) = &call.invocation.turn.agent_name {
         line.push(&format!("{agent} ▸ "), AnsiColor::Blue.on_default());
@@ -70,9 +73,11 @@ fn arguments_and_purpose(call: &CallView, room: usize) -> StyledLine {
     line
 }
 
-/// Returns the symbol and style of a state; `frame` is the frame of the spinner.
-pub(crate) fn state_sign(state: CallState, frame: usize) -> (&'static str, Style) {
-    match state {
+/// Returns the symbol and style of a call; `frame` is the frame of the spinner.
+pub(crate) fn call_sign(call: &CallView, frame: usize) -> (&'static str, Style) {
+    match call.state {
+        // The call succeeded, and what it ran did not.
+        CallState::Settled(Status::Ok) if failed_command(call).is_some() => ("✗", BAD),
         CallState::Requested => ("·", DIM),
         CallState::Pending => ("?", WARN.bold()),
         CallState::Approved => ("✔", GOOD),
@@ -143,7 +148,10 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
                 ));
             }
             found.extend(format_files(call).map(|files| (files, NOTE)));
-            found.extend(failed_exit_code(call).map(|code| (format!("exit {code}"), WARN)));
+            found.extend(failed_command(call).map(|end| (end, BAD)));
+            found.extend(
+                is_reconciled(call).then(|| ("already applied, not run again".to_owned(), GOOD)),
+            );
             found.extend(is_result_redacted(call).then(|| ("secrets redacted".to_owned(), NOTE)));
             if status != Status::Denied {
                 found.extend(by.map(|by| (format_approval(&by, call), DIM)));
@@ -174,9 +182,6 @@ pub fn render_details(call: &CallView, width: usize) -> Vec<StyledLine> {
             rows.extend(row.wrap(width, &indent));
         }
     };
-    let json = |value: &toolgate::value::Json| {
-        serde_json::to_string_pretty(value.as_value()).unwrap_or_default()
-    };
     if let Some(purpose) = call.purpose() {
         add("for", purpose);
     }
@@ -184,10 +189,10 @@ pub fn render_details(call: &CallView, width: usize) -> Vec<StyledLine> {
         add("reason", reason);
     }
     if let Some(arguments) = &call.arguments {
-        add("arguments", &json(arguments));
+        add("arguments", &format_value(arguments.as_value()));
     }
     if let Some(result) = &call.result {
-        add("result", &json(result));
+        add("result", &format_value(result.as_value()));
     }
     for file in &call.files {
         add(file.change.text(), &file.path);
@@ -223,15 +228,6 @@ fn names_its_file(call: &CallView) -> bool {
     let arguments = call.arguments.as_ref();
     let named = arguments.and_then(|arguments| arguments.get("path")?.as_str());
     named.is_some_and(|named| strip_dot_slash(named) == file.path)
-}
-
-/// Returns the exit code of a command that failed: the call succeeded, the command did not.
-fn failed_exit_code(call: &CallView) -> Option<i64> {
-    call.result
-        .as_ref()?
-        .get("exit_code")?
-        .as_i64()
-        .filter(|code| *code != 0)
 }
 
 /// Checks whether a layer redacted the result.
@@ -288,7 +284,7 @@ pub fn format_duration(ms: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::show::screen::SessionScreen;
     use serde_json::json;
@@ -313,30 +309,50 @@ mod tests {
         })
     }
 
-    /// Returns the line of a call after these events.
-    fn fold_line(
+    /// Returns a call after these events.
+    fn fold_call(
         invocation: &Arc<Invocation>,
         events: impl IntoIterator<Item = ToolEvent>,
-        width: usize,
-    ) -> String {
+    ) -> CallView {
         let mut screen = SessionScreen::new();
         for (sequence, event) in (1..).zip(events) {
             let now = Timestamp::EPOCH;
             let event = Event::for_invocation(sequence, now, invocation.clone(), event);
             screen.apply(&event.expect("valid"));
         }
-        call_line(&screen.calls()[0], width, Timestamp::EPOCH, 0).text()
+        screen.calls()[0].clone()
+    }
+
+    /// Returns the line of a call after these events.
+    fn fold_line(
+        invocation: &Arc<Invocation>,
+        events: impl IntoIterator<Item = ToolEvent>,
+        width: usize,
+    ) -> String {
+        call_line(&fold_call(invocation, events), width, Timestamp::EPOCH, 0).text()
+    }
+
+    fn requested(arguments: Option<Json>) -> ToolEvent {
+        ToolEvent::ToolRequested {
+            arguments,
+            arguments_digest: Digest::of_bytes(b""),
+            arguments_bytes: 0,
+            executor: None,
+        }
+    }
+
+    /// Returns a call that succeeded with this result.
+    pub(in crate::show) fn settled_call(result: serde_json::Value) -> CallView {
+        let mut end = end_of(Outcome::ok(()));
+        if let ToolEvent::ToolExecutionSucceeded { result: shown, .. } = &mut end {
+            *shown = Some(Json::new(result).expect("shallow"));
+        }
+        fold_call(&invocation(), [requested(None), end])
     }
 
     /// Returns the line of a call that ended with this event.
     fn line_after(end: ToolEvent) -> String {
-        let requested = ToolEvent::ToolRequested {
-            arguments: None,
-            arguments_digest: Digest::of_bytes(b""),
-            arguments_bytes: 0,
-            executor: None,
-        };
-        fold_line(&invocation(), [requested, end], 100)
+        fold_line(&invocation(), [requested(None), end], 100)
     }
 
     fn end_of(outcome: Outcome) -> ToolEvent {
@@ -366,15 +382,9 @@ mod tests {
         width: usize,
     ) -> String {
         let invocation = invocation();
-        let requested = ToolEvent::ToolRequested {
-            arguments: Some(Json::new(arguments).expect("shallow")),
-            arguments_digest: Digest::of_bytes(b""),
-            arguments_bytes: 0,
-            executor: None,
-        };
         let audit = serde_json::from_value(notes).expect("notes");
         let events = [
-            requested,
+            requested(Some(Json::new(arguments).expect("shallow"))),
             ToolEvent::ToolCallAudit { audit },
             end_of(Outcome::ok("x")),
         ];
@@ -408,6 +418,42 @@ mod tests {
             line_with_notes(json!({ "name": "ann" }), notes, 100),
             "✓ pay ann  0 ms"
         );
+    }
+
+    #[test]
+    fn a_failed_command_is_red_and_says_its_exit_code() {
+        let failed = settled_call(json!({ "output": "no\n", "exit_code": 1 }));
+        let line = call_line(&failed, 100, Timestamp::EPOCH, 0);
+        assert_eq!(line.text(), "✗ pay  exit 1  0 ms");
+        let red: Vec<&str> = line
+            .spans
+            .iter()
+            .filter(|span| span.style == BAD)
+            .map(|span| span.text.as_str())
+            .collect();
+        assert_eq!(red, ["✗", "exit 1"]);
+        let details: Vec<String> = render_details(&failed, 80)
+            .iter()
+            .map(StyledLine::text)
+            .collect();
+        assert!(
+            details.contains(&"  result    exit_code: 1".to_owned()),
+            "{details:?}"
+        );
+        assert!(
+            details.iter().all(|row| !row.contains("\\n")),
+            "{details:?}"
+        );
+    }
+
+    #[test]
+    fn a_call_that_had_taken_effect_says_that_it_was_not_run_again() {
+        let line = line_with_notes(
+            json!({ "path": "a" }),
+            json!({ "metadata": { "reconciled": true } }),
+            100,
+        );
+        assert_eq!(line, "✓ pay a  already applied, not run again  0 ms");
     }
 
     #[test]

@@ -8,16 +8,18 @@ pub(crate) mod diff;
 mod line;
 mod live;
 pub(crate) mod markdown;
+pub(crate) mod result;
 mod table;
 
 pub use approval::{PAGE_ROWS, render_shown};
 pub use blocks::ReplyBlocks;
 pub use call::{SPINNER, call_line, format_duration, render_details, status_sign, status_style};
-pub(crate) use call::{format_other_files, state_sign};
+pub(crate) use call::{call_sign, format_other_files};
 pub use diff::render_diff;
 pub use line::{StyledLine, StyledSpan};
 pub use live::LiveArea;
 pub use markdown::render_markdown;
+pub use result::{OutputRows, render_output};
 pub(crate) use table::TextTable;
 
 /// The largest width of text, and the width without a terminal.

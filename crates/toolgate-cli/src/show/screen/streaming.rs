@@ -210,7 +210,8 @@ fn the_words_of_a_retry_are_shown_even_if_they_overtake_the_failure() {
                 FeedItem::Event(event) if event.sequence() == 3 => {
                     let note = display.screen.agents()[0].items.last();
                     let void = "the text above is void";
-                    let says = matches!(note, Some(ConversationItem::Note(note)) if note.contains(void));
+                    let says =
+                        matches!(note, Some(ConversationItem::Note(note)) if note.contains(void));
                     assert_eq!(says, heard_before_failure, "{order:#?}");
                 }
                 FeedItem::Event(_) => {}

@@ -3,7 +3,10 @@
 use std::fmt::Write;
 
 use super::{app::ChatSetup, text};
-use crate::show::screen::{AgentView, CallState, ConversationItem, SessionScreen};
+use crate::show::{
+    render::result::outcome_text,
+    screen::{AgentView, ConversationItem, SessionScreen},
+};
 
 /// Renders the conversation as Markdown.
 pub(crate) fn export_markdown(
@@ -25,10 +28,7 @@ pub(crate) fn export_markdown(
                         .arguments
                         .as_ref()
                         .map(|json| text::arguments_line(json.as_value()));
-                    let state = match call.state {
-                        CallState::Settled(status) => status.to_string(),
-                        _ => "open".to_owned(),
-                    };
+                    let state = outcome_text(call);
                     // A backtick would end the code span.
                     let arguments = arguments.unwrap_or_default().replace('`', "'");
                     write!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toolgate::approval::ShownRequest;
 use unicode_width::UnicodeWidthStr;
 
-use crate::show::render;
+use crate::show::{render, screen::CallView};
 
 /// Joins text into one line that is safe to draw: nothing in it controls the terminal.
 pub(crate) fn one_line(text: &str) -> String {
@@ -41,6 +41,12 @@ pub(crate) fn markdown_lines(text: &str, width: usize) -> Vec<Line<'static>> {
         .into_iter()
         .map(convert_line)
         .collect()
+}
+
+/// Renders the first or last lines of a command's output.
+pub(crate) fn output_lines(call: &CallView, width: usize) -> Vec<Line<'static>> {
+    let rows = render::render_output(call, render::OutputRows::Few, width);
+    rows.into_iter().map(convert_line).collect()
 }
 
 /// Renders what an approver sees of a request.
@@ -112,14 +118,6 @@ pub(crate) fn with_lead(lead: Span<'static>, lines: Vec<Line<'static>>) -> Vec<L
 /// Formats arguments in one short line.
 pub(crate) fn arguments_line(arguments: &Value) -> String {
     one_line(&render::arguments::format_short(arguments))
-}
-
-/// Formats a value for people: strings as they are, everything else as indented JSON.
-pub(crate) fn format_value(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => serde_json::to_string_pretty(other).unwrap_or_default(),
-    }
 }
 
 /// Formats a number with thousands separators.

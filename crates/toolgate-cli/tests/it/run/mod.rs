@@ -4,6 +4,7 @@ mod approvals;
 mod display;
 mod echoes;
 mod interrupts;
+mod outputs;
 mod pipes;
 mod rules;
 mod server;

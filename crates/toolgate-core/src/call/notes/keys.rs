@@ -139,6 +139,9 @@ pub const TIMEOUT: NoteKey<Value> = NoteKey::new("timeout");
 pub const CANCELLED: NoteKey<Value> = NoteKey::new("cancelled");
 /// True if the call was a dry run.
 pub const DRY_RUN: NoteKey<bool> = NoteKey::new("dry_run");
+/// True if the call had taken effect before its process was lost, according to its tool, and was not
+/// run again.
+pub const RECONCILED: NoteKey<bool> = NoteKey::new("reconciled");
 /// True if the tool panicked.
 pub const PANIC: NoteKey<bool> = NoteKey::new("panic");
 /// The failure of a hook after the call.
@@ -168,6 +171,7 @@ mod tests {
         notes.insert(APPROVAL_TOKEN, &digest);
         notes.insert(REHEARSAL, &true);
         notes.insert(DRY_RUN, &true);
+        notes.insert(RECONCILED, &true);
         notes.insert(PANIC, &true);
         notes.insert(PLAIN_SUMMARY, &true);
         notes.insert(RECEIPT_MISSING, &true);
@@ -207,7 +211,7 @@ mod tests {
             json!({
                 "decided_digest": digest, "final_digest": digest, "fingerprint": digest,
                 "pinned": digest, "approval_token": digest, "rehearsal": true, "dry_run": true,
-                "panic": true, "plain_summary": true, "receipt_missing": true, "settled_as": "consent_denied",
+                "panic": true, "reconciled": true, "plain_summary": true, "receipt_missing": true, "settled_as": "consent_denied",
                 "cost": 0.5, "approved_with": ["ann"],
                 "problems": [{ "pointer": "/a", "reason": "is missing" }],
                 "encoding": "text", "policy_version": "text", "approval_rule": "text",

@@ -8,7 +8,10 @@ use toolgate::{
 use unicode_width::UnicodeWidthStr;
 
 use super::{super::text, approvals, paint};
-use crate::show::screen::{CallState, CallView};
+use crate::show::{
+    render::result::format_value,
+    screen::{CallState, CallView},
+};
 
 pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
@@ -32,7 +35,7 @@ pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec
         let arguments = call
             .arguments
             .as_ref()
-            .map(|arguments| text::format_value(arguments.as_value()));
+            .map(|arguments| format_value(arguments.as_value()));
         push_section(&mut lines, "Arguments");
         lines.extend(text::wrap_text(
             arguments.as_deref().unwrap_or("(not shown)"),
@@ -43,7 +46,7 @@ pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec
     if let Some(result) = &call.result {
         push_section(&mut lines, "Result");
         lines.extend(text::wrap_text(
-            &text::format_value(result.as_value()),
+            &format_value(result.as_value()),
             width,
             paint::PLAIN,
         ));

@@ -88,6 +88,7 @@ fn call_lines(call: &CallView, source: TranscriptSource<'_>, width: usize) -> Ve
             remark.into_iter().take(MAX_REASON_LINES).collect(),
         ));
     }
+    lines.extend(text::output_lines(call, width));
     lines
 }
 

@@ -6,7 +6,7 @@ use toolgate::{Status, value::Timestamp};
 
 use super::super::text;
 use crate::show::{
-    render::{SPINNER, format_duration, state_sign},
+    render::{self, SPINNER, format_duration, result::outcome_text},
     screen::{CallState, CallView},
 };
 
@@ -42,7 +42,7 @@ pub(crate) fn spinner_frame(now: Timestamp) -> &'static str {
 
 /// Returns the symbol and style of a call.
 pub(crate) fn call_sign(call: &CallView, now: Timestamp) -> (&'static str, Style) {
-    let (sign, style) = state_sign(call.state, frame_number(now));
+    let (sign, style) = render::call_sign(call, frame_number(now));
     (sign, text::convert_style(style))
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn call_status(call: &CallView, now: Timestamp) -> String {
             format!("{}, attempt {}", call.state.text(), call.attempts)
         }
         CallState::Settled(Status::Ok) if call.cached => "cached".to_owned(),
-        state => state.text().to_owned(),
+        _ => outcome_text(call),
     };
     if let Some(who) = &call.decided_by {
         words = format!("{words} · {}", text::one_line(who.as_str()));
