@@ -20,7 +20,9 @@ use crate::{
 /// asked.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Exits with 0 if the call would run, 3 if it would need an approval, 5 if it would be blocked.
+The tool takes part: what it checks before it changes anything is checked, such as whether a file
+exists. Exits with 0 if the call would run, 1 if the tool would fail, 3 if the call would need an
+approval, 5 if it would be blocked.
 
 Examples:
   toolgate explain read_file path=README.md
@@ -72,7 +74,7 @@ impl ExplanationReport<'_> {
             (CallVerdict::Runs, _) | (CallVerdict::Asks, ApproveMode::Yes) => Exit::Done,
             (CallVerdict::Asks, ApproveMode::Never) => Exit::NotAllowed,
             (CallVerdict::Asks, _) => Exit::Suspended,
-            (CallVerdict::Settles(status), _) => Exit::from(status),
+            (CallVerdict::Settles(status) | CallVerdict::Fails(status), _) => Exit::from(status),
         }
     }
 
@@ -111,7 +113,10 @@ impl ExplanationReport<'_> {
                 cx.out
                     .print_note(format_args!("{}: {hint}", style::note("hint")))
             }
-            CallVerdict::Runs | CallVerdict::Asks | CallVerdict::Settles(_) => Ok(()),
+            CallVerdict::Runs
+            | CallVerdict::Asks
+            | CallVerdict::Settles(_)
+            | CallVerdict::Fails(_) => Ok(()),
         }
     }
 
@@ -129,6 +134,9 @@ impl ExplanationReport<'_> {
             (CallVerdict::Settles(status), _) => {
                 let lead = style::bad("the call would not run:");
                 format!("{lead} {}: {text}", status.text())
+            }
+            (CallVerdict::Fails(_), _) => {
+                format!("{} {text}", style::bad("the tool would fail:"))
             }
         }
     }
@@ -153,7 +161,7 @@ fn verdict_label(layer: &ExplainedLayer) -> StyledLine {
         CallVerdict::Runs if layer.changed => style::note("changes it"),
         CallVerdict::Runs => style::dim(layer.verdict),
         CallVerdict::Asks => style::warn(layer.verdict),
-        CallVerdict::Settles(_) => style::bad(layer.verdict),
+        CallVerdict::Settles(_) | CallVerdict::Fails(_) => style::bad(layer.verdict),
     }
 }
 
@@ -172,5 +180,6 @@ fn verdict_json(verdict: CallVerdict) -> Value {
         CallVerdict::Runs => json!({ "verdict": "runs" }),
         CallVerdict::Asks => json!({ "verdict": "asks" }),
         CallVerdict::Settles(status) => json!({ "verdict": "settles", "status": status.as_str() }),
+        CallVerdict::Fails(status) => json!({ "verdict": "fails", "status": status.as_str() }),
     }
 }

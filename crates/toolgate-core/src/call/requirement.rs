@@ -77,6 +77,11 @@ impl ApprovalRequirements {
         }
     }
 
+    /// Checks whether requirements were added to `inherited`.
+    pub(crate) fn has_more_than(&self, inherited: &Self) -> bool {
+        self.as_slice().len() > inherited.as_slice().len()
+    }
+
     /// Adds a requirement that is not met, unless there is the same one and it is not met either.
     fn add(&mut self, required: ApprovalRequirement) {
         // One that was met does not count: the layer that requires it now saw another call, or is

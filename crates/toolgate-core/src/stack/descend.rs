@@ -257,8 +257,7 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
     }
     // After the last check, so that a rehearsal reports the same rejections as a real call.
     if call.is_rehearsal() {
-        return Outcome::refused(Refusal::DryRun, "the call would run")
-            .with_notes(|notes| notes.insert(note_keys::REHEARSAL, &true));
+        return rehearse_attempt(run, call).await;
     }
     // Counted before the executor is asked, so that an external result finds its attempt; undone
     // below where nothing started.
@@ -305,6 +304,17 @@ async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {
         return failure;
     }
     crate::stack::execute::run_executor(run.plan.executor.clone(), call, outside).await
+}
+
+/// Returns what the executor would answer, as far as it can tell without running the call.
+async fn rehearse_attempt(run: &CallDescent, call: Call) -> Outcome {
+    let failed = contain_panic(run.plan.executor.rehearse(call.without_requirements())).await;
+    let outcome = match failed {
+        Ok(None) => Outcome::refused(Refusal::DryRun, "the call would run"),
+        Ok(Some(failed)) => failed,
+        Err(report) => panic_outcome(report),
+    };
+    outcome.with_notes(|notes| notes.insert(note_keys::REHEARSAL, &true))
 }
 
 /// Runs what layers want to happen before the first attempt. Returns the outcome if it panicked.

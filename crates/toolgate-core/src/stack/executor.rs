@@ -20,6 +20,14 @@ pub trait Executor: Send + Sync + 'static {
         None
     }
 
+    /// Returns the outcome of a call that would fail before it changes anything, for explanations.
+    ///
+    /// It may read, and changes nothing. `None` means that the call would run, as far as the executor
+    /// can tell beforehand.
+    fn rehearse(&self, _call: Call) -> impl Future<Output = Option<Outcome>> + Send {
+        async { None }
+    }
+
     /// Checks whether an external party will run this call and deliver the result later.
     ///
     /// Only an executor that returns true here may suspend a call for its result.
@@ -68,6 +76,7 @@ pub enum ReconciledAttempt {
 pub(crate) trait DynExecutor: Send + Sync {
     fn execute(self: Arc<Self>, call: Call) -> BoxFuture<'static, Outcome>;
     fn reject_early(&self, call: &Call) -> Option<Outcome>;
+    fn rehearse(&self, call: Call) -> BoxFuture<'_, Option<Outcome>>;
     fn runs_externally(&self, call: &Call) -> bool;
     fn reconcile<'a>(
         &'a self,
@@ -83,6 +92,9 @@ impl<E: Executor> DynExecutor for E {
     }
     fn reject_early(&self, call: &Call) -> Option<Outcome> {
         Executor::reject_early(self, call)
+    }
+    fn rehearse(&self, call: Call) -> BoxFuture<'_, Option<Outcome>> {
+        Box::pin(Executor::rehearse(self, call))
     }
     fn runs_externally(&self, call: &Call) -> bool {
         Executor::runs_externally(self, call)
@@ -138,6 +150,14 @@ impl Executor for ToolsInFront {
             Executor::reject_early(&self.tools, call)
         } else {
             self.behind.reject_early(call)
+        }
+    }
+
+    async fn rehearse(&self, call: Call) -> Option<Outcome> {
+        if self.has_tool_of(&call) {
+            Executor::rehearse(&self.tools, call).await
+        } else {
+            self.behind.rehearse(call).await
         }
     }
 

@@ -272,6 +272,9 @@ impl Next {
     // small.
     pub fn run(self, call: Call) -> impl Future<Output = Outcome> + Send + 'static {
         let call = call.inherit_requirements(&self.required);
+        if call.requirements().has_more_than(&self.required) {
+            self.run.set_requires_approval(self.entry);
+        }
         self.descend(call)
     }
 

@@ -29,6 +29,14 @@ impl Trail {
         self.0.collect_notes().1
     }
 
+    /// Returns the layers that required an approval of the call, in order of entering.
+    pub fn requiring_layers(&self) -> Vec<LayerName> {
+        let state = self.0.lock_state();
+        let requiring = state.entries.iter().filter(|visit| visit.requires_approval);
+        let name = |visit: &LayerVisit| self.0.plan.frames[visit.frame].name.clone();
+        requiring.map(name).collect()
+    }
+
     /// Returns the number of times the executor was started.
     pub fn attempts(&self) -> u32 {
         self.0.lock_state().attempts
@@ -56,6 +64,7 @@ pub(super) struct LayerVisit {
     changed: bool,
     ran_next: bool,
     redacted: bool,
+    requires_approval: bool,
     reason: Option<Arc<str>>,
     pub(super) error: Option<&'static str>,
     /// The last outcome the layer received from below.
@@ -78,6 +87,10 @@ impl CallDescent {
         self.lock_state().entries[entry].redacted = true;
     }
 
+    pub(super) fn set_requires_approval(&self, entry: usize) {
+        self.lock_state().entries[entry].requires_approval = true;
+    }
+
     pub(super) fn begin_visit(&self, frame: usize, parent: usize, call: &Call) -> usize {
         let now = self.clock.now();
         let state = &mut *self.lock_state();
@@ -96,6 +109,7 @@ impl CallDescent {
             changed: false,
             ran_next: false,
             redacted: false,
+            requires_approval: false,
             reason: None,
             error: None,
             inner: None,

@@ -145,6 +145,10 @@ impl<T: Tool> Tool for FilledTool<T> {
         self.tool.invoke(arguments, cx).await
     }
 
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        self.tool.rehearse(arguments, cx).await
+    }
+
     async fn reconcile(&self, arguments: Arguments, key: IdempotencyKey) -> ReconciledAttempt {
         self.tool.reconcile(arguments, key).await
     }

@@ -48,6 +48,23 @@ pub trait Tool: Send + Sync + 'static {
         cx: Context,
     ) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
 
+    /// Finds out whether a call would fail before it changes anything, for explanations.
+    ///
+    /// It may read, and changes nothing. Implement it with the code that [`Tool::invoke`] runs first,
+    /// not with a copy: an explanation has to agree with the tool. By default nothing is known
+    /// beforehand.
+    ///
+    /// # Errors
+    ///
+    /// The [`ToolError`] that the call would settle with.
+    fn rehearse(
+        &self,
+        _arguments: Arguments,
+        _cx: Context,
+    ) -> impl Future<Output = Result<(), ToolError>> + Send {
+        async { Ok(()) }
+    }
+
     /// Finds out whether the call with this key took effect before the process was lost.
     ///
     /// Only called for tools whose annotations have `reconcile`.
@@ -556,6 +573,12 @@ impl<T: Tool> Executor for NativeExecutor<T> {
     async fn execute(&self, call: Call) -> Outcome {
         let arguments = call.arguments.clone();
         self.0.invoke(arguments, Context::new(call)).await.into()
+    }
+
+    async fn rehearse(&self, call: Call) -> Option<Outcome> {
+        let arguments = call.arguments.clone();
+        let failed = self.0.rehearse(arguments, Context::new(call)).await.err()?;
+        Some(Err::<ToolOutput, _>(failed).into())
     }
 
     async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {

@@ -429,6 +429,13 @@ impl Executor for Registry {
         }
     }
 
+    async fn rehearse(&self, call: Call) -> Option<Outcome> {
+        match self.resolve_tool(&call) {
+            Ok(entry) => entry.run.rehearse(call).await,
+            Err(refusal) => Some(refusal),
+        }
+    }
+
     async fn reconcile(&self, call: &Call, key: IdempotencyKey) -> ReconciledAttempt {
         match self.resolve_tool(call) {
             // The tool is asked about the arguments it ran with.

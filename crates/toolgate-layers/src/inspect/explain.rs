@@ -14,7 +14,7 @@ use toolgate_core::{
 pub struct Explanation {
     /// The outcome that the call would have.
     pub verdict: CallVerdict,
-    /// The text for the model, if the call would not run.
+    /// The text for the model, if the call would not run or the tool would fail.
     pub text: Option<String>,
     /// The verdict of each layer, in order of entering.
     pub layers: Vec<ExplainedLayer>,
@@ -30,6 +30,8 @@ pub enum CallVerdict {
     Asks,
     /// The call would settle without running.
     Settles(Status),
+    /// The call would reach its tool, which would fail before it changes anything.
+    Fails(Status),
 }
 
 /// The verdict of one layer on a call.
@@ -58,8 +60,9 @@ const MAX_APPROVAL_REQUESTS: usize = 16;
 /// Runs a call through `stack` without executing it.
 ///
 /// If a layer would ask for approval, the explanation says so and continues as if the call had been
-/// approved, so that the layers below are explained as well. Nothing is counted, stored or sent,
-/// and no approval is requested.
+/// approved, so that the layers below are explained as well. The tool takes part: what it checks
+/// before it changes anything ([`Tool::rehearse`](toolgate_core::Tool::rehearse)) is checked. Nothing
+/// is counted, stored or sent, and no approval is requested.
 ///
 /// ```
 /// # use {toolgate_core::{Outcome, Refusal, Stack, Status, from_fn}, toolgate_testkit::{echo, seed}};
@@ -121,39 +124,51 @@ impl Explanation {
         trail: &Trail,
         asked: Vec<ExplainedLayer>,
     ) -> Self {
-        let refused = settled.filter(|settled| !reached_executor(settled));
-        let verdict = match refused {
+        let ended = settled.filter(|settled| !would_run(settled));
+        let verdict = match ended {
+            Some(settled) if reached_executor(settled) => CallVerdict::Fails(settled.status),
             Some(settled) => CallVerdict::Settles(settled.status),
             None if asked.is_empty() => CallVerdict::Runs,
             None => CallVerdict::Asks,
         };
+        let requiring = trail.requiring_layers();
         // After the assumed approval, the layer that asked lets the call through; show its request
-        // instead.
+        // instead. A layer that requires approval asks through the one that requests it.
         let layer = |note: &LayerNote| {
-            let layer = ExplainedLayer::from_note(note);
-            match asked.iter().find(|asker| asker.name == layer.name) {
-                Some(asker) if layer.verdict == CallVerdict::Runs => asker.clone(),
-                _ => layer,
+            let mut layer = ExplainedLayer::from_note(note);
+            if layer.verdict != CallVerdict::Runs {
+                return layer;
             }
+            if let Some(asker) = asked.iter().find(|asker| asker.name == layer.name) {
+                return asker.clone();
+            }
+            if requiring.contains(&layer.name) {
+                layer.verdict = CallVerdict::Asks;
+            }
+            layer
         };
         let layers = trail.layer_notes().iter().map(layer).collect();
         Self {
             verdict,
-            text: refused.map(|settled| settled.model_text().into_owned()),
+            text: ended.map(|settled| settled.model_text().into_owned()),
             layers,
         }
     }
 }
 
 /// Checks whether a rehearsed call reached the executor.
-///
-/// The status alone is not enough: the layer `dry_run` settles calls with it as well.
 fn reached_executor(settled: &toolgate_core::SettledOutcome) -> bool {
-    let rehearsed = settled
+    settled
         .notes
         .fields()
-        .is_some_and(|notes| matches!(notes.get(note_keys::REHEARSAL), Ok(Some(true))));
-    settled.status == Status::DryRun && rehearsed
+        .is_some_and(|notes| matches!(notes.get(note_keys::REHEARSAL), Ok(Some(true))))
+}
+
+/// Checks whether a rehearsed call would run, as far as its tool can tell.
+///
+/// The status alone is not enough: the layer `dry_run` settles calls with it as well.
+fn would_run(settled: &toolgate_core::SettledOutcome) -> bool {
+    settled.status == Status::DryRun && reached_executor(settled)
 }
 
 impl ExplainedLayer {
@@ -180,7 +195,9 @@ impl fmt::Display for CallVerdict {
         match self {
             Self::Runs => f.pad("lets it through"),
             Self::Asks => f.pad("asks"),
-            Self::Settles(status) => f.pad(&format!("answers: {}", status.text())),
+            Self::Settles(status) | Self::Fails(status) => {
+                f.pad(&format!("answers: {}", status.text()))
+            }
         }
     }
 }
@@ -209,12 +226,12 @@ impl fmt::Display for Explanation {
             CallVerdict::Runs => write!(f, "the call would run"),
             CallVerdict::Asks => write!(f, "the call would run if approved"),
             CallVerdict::Settles(status) => {
-                write!(
-                    f,
-                    "the call would not run: {}: {}",
-                    status.text(),
-                    self.text.as_deref().unwrap_or_default()
-                )
+                let text = self.text.as_deref().unwrap_or_default();
+                write!(f, "the call would not run: {}: {text}", status.text())
+            }
+            CallVerdict::Fails(_) => {
+                let text = self.text.as_deref().unwrap_or_default();
+                write!(f, "the tool would fail: {text}")
             }
         }
     }

@@ -196,7 +196,8 @@ enum RetryStop {
 impl Layer for Retry {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         // A failed write may have taken effect before the error; repeating it could do it twice.
-        if !call.annotations().may_repeat() {
+        // A rehearsal tells what the first attempt would answer.
+        if !call.annotations().may_repeat() || call.is_rehearsal() {
             return next.run(call).await;
         }
         // Attempts before a suspension count: it is the same call.

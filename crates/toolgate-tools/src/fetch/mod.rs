@@ -102,6 +102,15 @@ impl FetchUrl {
         })
     }
 
+    /// Returns the URL that the model asks for, if it may be contacted.
+    fn first_url(&self, input: &FetchUrlInput, cx: &Context) -> Result<Url, ToolError> {
+        let url = self.allowed.parse_url(&input.url);
+        let url = url.map_err(rejected_url_error)?;
+        // The policy has judged the text of the model, and this is what the parser made of it.
+        check_access(cx, &url)?;
+        Ok(url)
+    }
+
     async fn fetch_page(
         &self,
         input: FetchUrlInput,
@@ -111,21 +120,16 @@ impl FetchUrl {
             .client
             .get_or_try_init(|| async { build_client() })
             .await?;
-        let mut url = self
-            .allowed
-            .parse_url(&input.url)
-            .map_err(rejected_url_error)?;
+        let mut url = self.first_url(&input, cx)?;
         for _ in 0..=MAX_REDIRECTS {
-            // Also the first one: the policy has judged the text of the model, and this is what the
-            // parser made of it.
-            check_access(cx, &url)?;
             let response = send_get(client, &url).await?;
             match redirect_location(&response) {
                 Some(location) => {
                     url = self
                         .allowed
                         .follow_redirect(&url, &location)
-                        .map_err(rejected_redirect_error)?
+                        .map_err(rejected_redirect_error)?;
+                    check_access(cx, &url)?;
                 }
                 None => return self.read_page(url, response, input.max_bytes).await,
             }
@@ -217,6 +221,10 @@ impl Tool for FetchUrl {
             page.map_err(|_| ToolError::transient("the server took too long to answer"))??;
         let text = render_page(&page);
         Ok(ToolOutput::from_value(page)?.with_text(text))
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        self.first_url(&parse_arguments(&arguments)?, &cx).map(drop)
     }
 }
 

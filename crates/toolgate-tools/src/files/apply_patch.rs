@@ -17,10 +17,14 @@ use crate::{
         write_file::check_writable,
     },
     workspace::{
+        blocking::HaltFlag,
         changes::ChangeSet,
         commit::PlannedChange,
         open::{FileSnapshot, NEW_FILE_MODE},
-        plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
+        plan::{
+            ChangePlan, ChangePlanner, conflict_error, invalid_input, plan_and_commit,
+            rehearse_plan, writing_annotations,
+        },
     },
 };
 
@@ -82,24 +86,31 @@ impl Tool for ApplyPatch {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let ApplyPatchInput { patch } = parse_arguments(&arguments)?;
-        let files = Patch::parse(&patch)
-            .and_then(Patch::into_unified)
-            .map_err(|why| invalid_input(format!("the patch is not valid: {why}")))?;
-        plan_and_commit(&self.0, &cx, move |workspace, halt| {
-            let mut plan = ChangePlan::default();
-            for file in &files {
-                halt.check_running()?;
-                plan_file(workspace, file, &mut plan)?;
-            }
-            Ok(plan)
-        })
-        .await
+        plan_and_commit(&self.0, &cx, planner(&arguments)?).await
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        rehearse_plan(&self.0, &cx, planner(&arguments)?).await
     }
 
     async fn reconcile(&self, _: Arguments, key: IdempotencyKey) -> ReconciledAttempt {
         ChangeSet::reconcile(&self.0, key).await
     }
+}
+
+fn planner(arguments: &Arguments) -> Result<impl ChangePlanner + use<>, ToolError> {
+    let ApplyPatchInput { patch } = parse_arguments(arguments)?;
+    let files = Patch::parse(&patch)
+        .and_then(Patch::into_unified)
+        .map_err(|why| invalid_input(format!("the patch is not valid: {why}")))?;
+    Ok(move |workspace: &Workspace, halt: &HaltFlag| {
+        let mut plan = ChangePlan::default();
+        for file in &files {
+            halt.check_running()?;
+            plan_file(workspace, file, &mut plan)?;
+        }
+        Ok(plan)
+    })
 }
 
 /// Adds the changes that a patch makes to one file to the plan.

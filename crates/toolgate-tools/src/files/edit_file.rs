@@ -17,10 +17,14 @@ use crate::{
         write_file::plan_one_file,
     },
     workspace::{
+        blocking::HaltFlag,
         changes::ChangeSet,
         expected,
         open::FileSnapshot,
-        plan::{ChangePlan, invalid_input, plan_and_commit, writing_annotations},
+        plan::{
+            ChangePlan, ChangePlanner, invalid_input, plan_and_commit, rehearse_plan,
+            writing_annotations,
+        },
     },
 };
 
@@ -93,16 +97,21 @@ impl Tool for EditFile {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let input: EditFileInput = parse_arguments(&arguments)?;
-        plan_and_commit(&self.0, &cx, move |workspace, _| {
-            plan_edits(workspace, &input)
-        })
-        .await
+        plan_and_commit(&self.0, &cx, planner(&arguments)?).await
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        rehearse_plan(&self.0, &cx, planner(&arguments)?).await
     }
 
     async fn reconcile(&self, _: Arguments, key: IdempotencyKey) -> ReconciledAttempt {
         ChangeSet::reconcile(&self.0, key).await
     }
+}
+
+fn planner(arguments: &Arguments) -> Result<impl ChangePlanner + use<>, ToolError> {
+    let input: EditFileInput = parse_arguments(arguments)?;
+    Ok(move |workspace: &Workspace, _: &HaltFlag| plan_edits(workspace, &input))
 }
 
 fn plan_edits(workspace: &Workspace, input: &EditFileInput) -> Result<ChangePlan, ToolError> {

@@ -8,11 +8,11 @@ use toolgate_core::{
     Arguments, Context, Resource, Schema, Tool, ToolError, ToolKind, ToolOutput, ToolSpec,
     parse_arguments,
 };
-use toolgate_rooted::display_path;
+use toolgate_rooted::{RootedPath, display_path};
 
 use crate::{
     Workspace,
-    files::list_dir::omission_notes,
+    files::list_dir::{check_walk_start, omission_notes},
     workspace::{
         blocking::{HaltFlag, run_blocking},
         plan::{invalid_input, reading_annotations},
@@ -61,6 +61,17 @@ impl FindFiles {
     pub fn new(workspace: Workspace) -> Self {
         Self(workspace)
     }
+
+    /// Returns the pattern as it was given, the directory to search, and the compiled pattern.
+    fn parse_input(
+        &self,
+        arguments: &Arguments,
+    ) -> Result<(String, RootedPath, GlobMatcher), ToolError> {
+        let FindFilesInput { glob, path } = parse_arguments(arguments)?;
+        let start = self.0.parse_path(path.as_deref().unwrap_or("."))?;
+        let pattern = compile_glob(&glob)?;
+        Ok((glob, start, pattern))
+    }
 }
 
 impl Tool for FindFiles {
@@ -78,10 +89,8 @@ impl Tool for FindFiles {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let FindFilesInput { glob, path } = parse_arguments(&arguments)?;
+        let (glob, start, pattern) = self.parse_input(&arguments)?;
         let workspace = self.0.for_call(&cx);
-        let start = self.0.parse_path(path.as_deref().unwrap_or("."))?;
-        let pattern = compile_glob(&glob)?;
         run_blocking(&cx, &HaltFlag::default(), move |halt| {
             let mut files = Vec::new();
             let mut more = 0;
@@ -114,6 +123,11 @@ impl Tool for FindFiles {
             Ok(ToolOutput::from(value).with_text(lines.join("\n")))
         })
         .await
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        let (_, start, _) = self.parse_input(&arguments)?;
+        check_walk_start(&self.0, &cx, start).await
     }
 }
 

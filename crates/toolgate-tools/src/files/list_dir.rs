@@ -104,6 +104,12 @@ impl Tool for ListDir {
         })
         .await
     }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        let ListDirInput { path, .. } = parse_arguments(&arguments)?;
+        let start = self.0.parse_path(path.as_deref().unwrap_or("."))?;
+        check_walk_start(&self.0, &cx, start).await
+    }
 }
 
 struct ListedEntry {
@@ -167,6 +173,19 @@ fn render_listing(
         "denied": left_out.denied, "needs_approval": left_out.needs_approval,
     });
     ToolOutput::from(value).with_text(lines.join("\n"))
+}
+
+/// Fails if a call cannot begin its walk at `start`.
+pub(crate) async fn check_walk_start(
+    workspace: &Workspace,
+    cx: &Context,
+    start: RootedPath,
+) -> Result<(), ToolError> {
+    let workspace = workspace.for_call(cx);
+    run_blocking(cx, &HaltFlag::default(), move |_| {
+        TreeWalk::new(&workspace).check_start(&start)
+    })
+    .await
 }
 
 /// Returns notes about the entries that a list does not show.

@@ -13,7 +13,7 @@ use toolgate_core::{
     Arguments, Context, Resource, Schema, Tool, ToolError, ToolKind, ToolOutput, ToolSpec,
     parse_arguments,
 };
-use toolgate_rooted::{RootedPath, display_path};
+use toolgate_rooted::{OpenedFile, RootedPath, display_path};
 
 use crate::{
     Workspace,
@@ -114,18 +114,69 @@ impl Tool for SearchText {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let input: SearchTextInput = parse_arguments(&arguments)?;
+        let prepared = PreparedSearch::new(&self.0, &arguments)?;
         let workspace = self.0.for_call(&cx);
-        let start = self.0.parse_path(input.path.as_deref().unwrap_or("."))?;
-        let matcher = build_matcher(&input)?;
-        let glob = input.glob.as_deref().map(compile_glob).transpose()?;
         run_blocking(&cx, &HaltFlag::default(), move |halt| {
+            let PreparedSearch {
+                input,
+                start,
+                matcher,
+                glob,
+            } = prepared;
             let mut search = TextSearch::new(&workspace, matcher, glob, &input);
             search.run(&start, halt)?;
             Ok(search.to_output(&input.pattern))
         })
         .await
     }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        let prepared = PreparedSearch::new(&self.0, &arguments)?;
+        let workspace = self.0.for_call(&cx);
+        run_blocking(&cx, &HaltFlag::default(), move |_| {
+            match open_named_file(&workspace, &prepared.start)? {
+                Some(_) => Ok(()),
+                None => TreeWalk::new(&workspace).check_start(&prepared.start),
+            }
+        })
+        .await
+    }
+}
+
+/// The arguments of a search, checked and compiled.
+struct PreparedSearch {
+    input: SearchTextInput,
+    start: RootedPath,
+    matcher: RegexMatcher,
+    glob: Option<GlobMatcher>,
+}
+
+impl PreparedSearch {
+    fn new(workspace: &Workspace, arguments: &Arguments) -> Result<Self, ToolError> {
+        let input: SearchTextInput = parse_arguments(arguments)?;
+        let start = workspace.parse_path(input.path.as_deref().unwrap_or("."))?;
+        let matcher = build_matcher(&input)?;
+        let glob = input.glob.as_deref().map(compile_glob).transpose()?;
+        Ok(Self {
+            input,
+            start,
+            matcher,
+            glob,
+        })
+    }
+}
+
+/// Opens the file that the model named, or returns nothing for a directory.
+fn open_named_file(
+    workspace: &Workspace,
+    start: &RootedPath,
+) -> Result<Option<OpenedFile>, ToolError> {
+    // A link to a file is searched if the model names it. A walk skips links.
+    if start.is_root() || !workspace.dir().as_dir().is_file(start.as_path()) {
+        return Ok(None);
+    }
+    workspace.check_readable(start)?;
+    workspace.open_file(start).map(Some)
 }
 
 fn build_matcher(input: &SearchTextInput) -> Result<RegexMatcher, ToolError> {
@@ -221,10 +272,7 @@ impl<'a> TextSearch<'a> {
     }
 
     fn run(&mut self, start: &RootedPath, halt: &HaltFlag) -> Result<(), ToolError> {
-        // A link to a file is searched if the model names it. A walk skips links.
-        if !start.is_root() && self.workspace.dir().as_dir().is_file(start.as_path()) {
-            self.workspace.check_readable(start)?;
-            let opened = self.workspace.open_file(start)?;
+        if let Some(opened) = open_named_file(self.workspace, start)? {
             self.search_file(start.as_path(), &opened.file, opened.meta.len());
             return Ok(());
         }

@@ -11,9 +11,13 @@ use toolgate_rooted::RootedPath;
 use crate::{
     Workspace,
     workspace::{
+        blocking::HaltFlag,
         changes::{ChangeProgress, ChangeSet},
         commit::PlannedChange,
-        plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
+        plan::{
+            ChangePlan, ChangePlanner, conflict_error, invalid_input, plan_and_commit,
+            rehearse_plan, writing_annotations,
+        },
     },
 };
 
@@ -77,6 +81,24 @@ impl UndoChanges {
         }
     }
 
+    async fn planner(
+        &self,
+        arguments: &Arguments,
+        cx: &Context,
+    ) -> Result<impl ChangePlanner + use<>, ToolError> {
+        let input: UndoChangesInput = parse_arguments(arguments)?;
+        let (set, done) = self.load_changes(&input, cx).await?;
+        Ok(move |workspace: &Workspace, _: &HaltFlag| {
+            let mut plan = plan_undo(workspace, &done, input.force)?;
+            plan.empty_dirs = set
+                .made_dirs
+                .iter()
+                .map(RootedPath::from_normalized)
+                .collect();
+            Ok(plan)
+        })
+    }
+
     async fn load_changes(
         &self,
         input: &UndoChangesInput,
@@ -128,18 +150,13 @@ impl Tool for UndoChanges {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let input: UndoChangesInput = parse_arguments(&arguments)?;
-        let (set, done) = self.load_changes(&input, &cx).await?;
-        plan_and_commit(&self.workspace, &cx, move |workspace, _| {
-            let mut plan = plan_undo(workspace, &done, input.force)?;
-            plan.empty_dirs = set
-                .made_dirs
-                .iter()
-                .map(RootedPath::from_normalized)
-                .collect();
-            Ok(plan)
-        })
-        .await
+        let planner = self.planner(&arguments, &cx).await?;
+        plan_and_commit(&self.workspace, &cx, planner).await
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        let planner = self.planner(&arguments, &cx).await?;
+        rehearse_plan(&self.workspace, &cx, planner).await
     }
 
     async fn reconcile(&self, _: Arguments, key: IdempotencyKey) -> ReconciledAttempt {

@@ -12,11 +12,15 @@ use crate::{
     Workspace,
     files::text::{DecodedText, LineEnding, TextEncoding, sniff::human_size, with_line_ending},
     workspace::{
+        blocking::HaltFlag,
         changes::ChangeSet,
         commit::PlannedChange,
         expected,
         open::{FileSnapshot, NEW_FILE_MODE},
-        plan::{ChangePlan, conflict_error, invalid_input, plan_and_commit, writing_annotations},
+        plan::{
+            ChangePlan, ChangePlanner, conflict_error, invalid_input, plan_and_commit,
+            rehearse_plan, writing_annotations,
+        },
     },
 };
 
@@ -83,16 +87,21 @@ impl Tool for WriteFile {
     }
 
     async fn invoke(&self, arguments: Arguments, cx: Context) -> Result<ToolOutput, ToolError> {
-        let input: WriteFileInput = parse_arguments(&arguments)?;
-        plan_and_commit(&self.0, &cx, move |workspace, _| {
-            plan_write(workspace, &input)
-        })
-        .await
+        plan_and_commit(&self.0, &cx, planner(&arguments)?).await
+    }
+
+    async fn rehearse(&self, arguments: Arguments, cx: Context) -> Result<(), ToolError> {
+        rehearse_plan(&self.0, &cx, planner(&arguments)?).await
     }
 
     async fn reconcile(&self, _: Arguments, key: IdempotencyKey) -> ReconciledAttempt {
         ChangeSet::reconcile(&self.0, key).await
     }
+}
+
+fn planner(arguments: &Arguments) -> Result<impl ChangePlanner + use<>, ToolError> {
+    let input: WriteFileInput = parse_arguments(arguments)?;
+    Ok(move |workspace: &Workspace, _: &HaltFlag| plan_write(workspace, &input))
 }
 
 fn plan_write(workspace: &Workspace, input: &WriteFileInput) -> Result<ChangePlan, ToolError> {

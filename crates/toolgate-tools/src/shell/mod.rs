@@ -33,12 +33,12 @@ use toolgate_core::{
 };
 
 use crate::{
-    NetworkAccess, Sandbox, SandboxError, SandboxMode, ShellOptions,
+    NetworkAccess, Sandbox, SandboxEnforcement, SandboxError, SandboxMode, ShellOptions,
     shell::{
         output::OutputBuffer,
         pipes::StdinFeed,
         report::{CommandReport, build_report, render_report},
-        sandbox::{CommandEnd, CommandHandle, StartedCommand},
+        sandbox::{CommandEnd, CommandHandle, StartedCommand, acting_files::ActingFiles},
     },
 };
 
@@ -83,6 +83,13 @@ struct RunShellInput {
     unlock_files: Option<Vec<String>>,
 }
 
+/// What is known of a command before it starts.
+struct CommandSetting {
+    acting: ActingFiles,
+    enforced: SandboxEnforcement,
+    cwd: PathBuf,
+}
+
 impl RunShell {
     /// Creates the tool for commands below `root`.
     ///
@@ -106,11 +113,8 @@ impl RunShell {
         &self.sandbox
     }
 
-    async fn run_command(
-        &self,
-        input: RunShellInput,
-        cx: &Context,
-    ) -> Result<CommandReport, ToolError> {
+    /// Checks everything that has to hold before the command starts.
+    async fn prepare_setting(&self, input: &RunShellInput) -> Result<CommandSetting, ToolError> {
         let unlocked = self.resolve_unlocked(input.unlock_files.as_deref().unwrap_or_default())?;
         let sandbox = self.sandbox.clone();
         // The first check probes the kernel with child processes, which would block this thread.
@@ -119,8 +123,23 @@ impl RunShell {
             sandbox.find_acting_files(&unlocked)
         };
         let acting = tokio::task::spawn_blocking(look).await?;
-        let enforced = self.sandbox.enforcement().map_err(sandbox_tool_error)?;
-        let cwd = self.resolve_cwd(input.cwd.as_deref())?;
+        Ok(CommandSetting {
+            acting,
+            enforced: self.sandbox.enforcement().map_err(sandbox_tool_error)?,
+            cwd: self.resolve_cwd(input.cwd.as_deref())?,
+        })
+    }
+
+    async fn run_command(
+        &self,
+        input: RunShellInput,
+        cx: &Context,
+    ) -> Result<CommandReport, ToolError> {
+        let CommandSetting {
+            acting,
+            enforced,
+            cwd,
+        } = self.prepare_setting(&input).await?;
         let limit = self.time_limit(input.timeout_ms, cx);
         let since = Instant::now();
         let (ours, output, errors) = pipes::output_pipe()?;
@@ -251,6 +270,11 @@ impl Tool for RunShell {
         let report = self.run_command(parse_arguments(&arguments)?, &cx).await?;
         let text = render_report(&report);
         Ok(ToolOutput::from_value(report)?.with_text(text))
+    }
+
+    async fn rehearse(&self, arguments: Arguments, _: Context) -> Result<(), ToolError> {
+        let input: RunShellInput = parse_arguments(&arguments)?;
+        self.prepare_setting(&input).await.map(drop)
     }
 }
 

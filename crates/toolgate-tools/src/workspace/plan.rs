@@ -1,5 +1,6 @@
 //! The one way in which a tool changes files: plan, store the old contents, write.
 
+use tokio::sync::OwnedMutexGuard;
 use toolgate_core::{
     Annotations, Context, ErrorCategory, SideEffect, ToolError, ToolKind, ToolOutput,
 };
@@ -24,6 +25,17 @@ pub(crate) struct ChangePlan {
     pub(crate) empty_dirs: Vec<RootedPath>,
 }
 
+/// A function that plans the changes of a call from the current files.
+pub(crate) trait ChangePlanner:
+    FnOnce(&Workspace, &HaltFlag) -> Result<ChangePlan, ToolError> + Send + 'static
+{
+}
+
+impl<F> ChangePlanner for F where
+    F: FnOnce(&Workspace, &HaltFlag) -> Result<ChangePlan, ToolError> + Send + 'static
+{
+}
+
 /// Builds a plan from the current files, stores the old contents, and writes the new ones.
 ///
 /// # Errors
@@ -38,7 +50,7 @@ pub(crate) struct ChangePlan {
 pub(crate) async fn plan_and_commit(
     workspace: &Workspace,
     cx: &Context,
-    plan: impl FnOnce(&Workspace, &HaltFlag) -> Result<ChangePlan, ToolError> + Send + 'static,
+    plan: impl ChangePlanner,
 ) -> Result<ToolOutput, ToolError> {
     // What a message shows of a file is judged like every other access.
     let workspace = &workspace.for_call(cx);
@@ -46,15 +58,8 @@ pub(crate) async fn plan_and_commit(
     // Registered before the wait for the lock: a call that is stopped there has changed nothing,
     // and the stop is confirmed.
     let stop = halt.on_stop(cx);
-    // The guard moves into the threads below: a dropped call excludes others until its thread ends.
-    let turn = workspace.lock_writes().await;
-    let planning = workspace.clone();
-    let planned = run_blocking(cx, &halt, move |halt| {
-        let plan = plan(&planning, halt)?;
-        let made_dirs = missing_dirs(&planning, &plan.files);
-        Ok((turn, plan, made_dirs))
-    });
-    let (turn, plan, made_dirs) = planned.await?;
+    let (turn, plan) = build_plan(workspace, cx, &halt, plan).await?;
+    let made_dirs = missing_dirs(workspace, &plan.files);
     let ChangePlan {
         files,
         notes,
@@ -88,6 +93,35 @@ pub(crate) async fn plan_and_commit(
         .with_notes(notes)
         .with_undo(workspace.store().is_some())
         .to_output()
+}
+
+/// Builds the plan of a call and drops it: fails where the call would fail before its first change.
+///
+/// # Errors
+///
+/// Returns the error of the plan.
+pub(crate) async fn rehearse_plan(
+    workspace: &Workspace,
+    cx: &Context,
+    plan: impl ChangePlanner,
+) -> Result<(), ToolError> {
+    let workspace = &workspace.for_call(cx);
+    build_plan(workspace, cx, &HaltFlag::default(), plan)
+        .await
+        .map(drop)
+}
+
+/// Builds a plan from the current files, with the lock under which it has to be performed.
+async fn build_plan(
+    workspace: &Workspace,
+    cx: &Context,
+    halt: &HaltFlag,
+    plan: impl ChangePlanner,
+) -> Result<(OwnedMutexGuard<()>, ChangePlan), ToolError> {
+    // The guard moves into the thread: a dropped call excludes others until its thread ends.
+    let turn = workspace.lock_writes().await;
+    let workspace = workspace.clone();
+    run_blocking(cx, halt, move |halt| Ok((turn, plan(&workspace, halt)?))).await
 }
 
 /// Returns the directories that have to be created for a plan, outermost first.

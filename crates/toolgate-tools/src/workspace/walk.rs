@@ -116,14 +116,31 @@ impl<'a> TreeWalk<'a> {
         halt: &HaltFlag,
         see: &mut dyn FnMut(&WalkEntry<'_>) -> bool,
     ) -> Result<SkippedEntries, ToolError> {
-        let root = self.workspace.dir();
+        let (dir, at, rules) = self.open_start(start)?;
         let mut going = WalkCursor {
             walk: self,
             halt,
             see,
-            rules: Vec::new(),
+            rules,
             left_out: SkippedEntries::default(),
         };
+        going.visit_directory(&dir, &at, 1)?;
+        Ok(going.left_out)
+    }
+
+    /// Fails if a walk cannot begin at `start`.
+    pub(crate) fn check_start(&self, start: &RootedPath) -> Result<(), ToolError> {
+        self.open_start(start).map(drop)
+    }
+
+    /// Opens the directory where the walk begins. Returns it with its path and the ignore rules of
+    /// the directories above.
+    fn open_start(
+        &self,
+        start: &RootedPath,
+    ) -> Result<(RootedDir, PathBuf, Vec<IgnoreRules>), ToolError> {
+        let root = self.workspace.dir();
+        let mut rules = Vec::new();
         let refused = |error| self.workspace.explain_io_error(start, &error);
         // The ignore rules of the directories above the start apply below it too.
         let mut dir = root.try_clone().map_err(refused)?;
@@ -136,14 +153,13 @@ impl<'a> TreeWalk<'a> {
                 .map_err(refused)?
         };
         for step in start_dir.components() {
-            going.rules.push(load_ignore_rules(&dir, &at));
+            rules.push(load_ignore_rules(&dir, &at));
             dir = dir
                 .open_dir(step.as_os_str())
                 .map_err(|error| self.not_a_directory_error(start, &error))?;
             at.push(step);
         }
-        going.visit_directory(&dir, &at, 1)?;
-        Ok(going.left_out)
+        Ok((dir, at, rules))
     }
 
     fn not_a_directory_error(&self, start: &RootedPath, error: &std::io::Error) -> ToolError {

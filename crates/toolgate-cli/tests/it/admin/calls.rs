@@ -99,6 +99,7 @@ fn a_blocked_call_exits_with_five_and_a_misspelt_one_with_two() {
 #[test]
 fn explain_exits_as_the_call_would() {
     let place = AdminPlace::new();
+    place.write("a.txt", "hello\n");
     for (arguments, code) in [
         (&["read_file", "path=a.txt"][..], 0),
         (&["write_file", "path=a.txt", "content=x"], 3),
@@ -131,12 +132,43 @@ fn explain_exits_as_the_call_would() {
             5,
         ),
         (&["read_file", "path=.env"], 5),
+        (&["read_file", "path=/etc/passwd"], 1),
+        (&["read_file", "path=missing.txt"], 1),
         (&["read_file"], 2),
         (&["nothing"], 2),
     ] {
         let ran = place.run(["explain"].into_iter().chain(arguments.iter().copied()));
         assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
     }
+}
+
+#[test]
+fn explain_says_what_the_tool_itself_would_answer() {
+    let place = AdminPlace::new();
+    let file = place.write("a.txt", "hello\n");
+    for (tool, arguments) in [
+        ("read_file", r#"{"path":"/etc/passwd"}"#),
+        (
+            "edit_file",
+            r#"{"path":"a.txt","edits":[{"old":"bye","new":"x"}]}"#,
+        ),
+        ("run_shell", r#"{"command":"true","cwd":"missing"}"#),
+        ("apply_patch", r#"{"patch":"no patch"}"#),
+    ] {
+        let explained = place.run(["explain", tool, arguments, "--json"]);
+        let said = &explained.json()[0];
+        assert_eq!(said["verdict"], "fails", "{said}");
+        assert_eq!(said["status"], "executor_error", "{said}");
+        let real = place.run(["tools", "call", tool, arguments, "--approve", "yes"]);
+        assert_eq!(real.code, explained.code, "{real:?}");
+        let text = said["text"].as_str().expect("a text");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(
+            format!("{}{}", real.out, real.err).contains(first),
+            "{real:?}"
+        );
+    }
+    assert_eq!(std::fs::read(file).expect("readable"), b"hello\n");
 }
 
 #[test]

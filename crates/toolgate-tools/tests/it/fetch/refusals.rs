@@ -3,10 +3,12 @@
 use std::process::Command;
 
 use serde_json::json;
-use toolgate_core::{ErrorCategory, HumanDuration, Status};
+use toolgate_core::{Call, CallSeed, ErrorCategory, HumanDuration, Status};
 use toolgate_tools::FetchOptions;
 
-use crate::fetch::server::{TestServer, fetch, http_response, redirect_to, stack_and_call};
+use crate::fetch::server::{
+    TestServer, fetch, http_response, redirect_to, stack_and_call, stack_and_seed,
+};
 
 fn allowing_hosts(allow: &[&str]) -> FetchOptions {
     FetchOptions {
@@ -25,6 +27,26 @@ async fn a_host_that_is_not_listed_is_not_contacted() {
             .expect("rejected");
         assert_eq!(error.category, ErrorCategory::Permission, "{}", error.model);
     }
+    assert_eq!(server.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn a_rehearsal_names_a_host_that_is_not_listed_and_contacts_none() {
+    let server = TestServer::friendly().await;
+    let rehearse = async |options| {
+        let (stack, seed) = stack_and_seed(options, json!({ "url": server.url("/") }));
+        let rehearsal = CallSeed {
+            rehearsal: true,
+            ..seed
+        };
+        let outcome = stack.run(Call::new(rehearsal)).await;
+        outcome.settled().cloned().expect("settled")
+    };
+    let refused = rehearse(allowing_hosts(&["docs.rs"])).await;
+    let real = fetch(allowing_hosts(&["docs.rs"]), &server.url("/")).await;
+    assert_eq!((refused.status, refused.error), (real.status, real.error));
+    let fine = rehearse(server.options()).await;
+    assert_eq!(fine.status, Status::DryRun);
     assert_eq!(server.requests().len(), 0);
 }
 

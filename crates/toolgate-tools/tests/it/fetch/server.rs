@@ -10,7 +10,7 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
-use toolgate_core::{Call, Registry, SettledOutcome, Stack};
+use toolgate_core::{Call, CallSeed, Registry, SettledOutcome, Stack};
 use toolgate_testkit::seed_for;
 use toolgate_tools::{FetchOptions, FetchUrl};
 
@@ -118,13 +118,18 @@ pub(crate) fn redirect_to(location: &str) -> Vec<u8> {
 
 /// Builds a stack over the tool, and a call of it.
 pub(crate) fn stack_and_call(options: FetchOptions, arguments: Value) -> (Stack, Call) {
+    let (stack, seed) = stack_and_seed(options, arguments);
+    (stack, Call::new(seed))
+}
+
+pub(crate) fn stack_and_seed(options: FetchOptions, arguments: Value) -> (Stack, CallSeed) {
     let registry = Registry::new();
     registry
         .register(FetchUrl::new(options).expect("valid options"))
         .expect("a free name");
     let view = toolgate_testkit::plain_view(&registry);
-    let call = Call::new(seed_for(&view, "fetch_url", arguments));
-    (Stack::over(registry).build().expect("it builds"), call)
+    let seed = seed_for(&view, "fetch_url", arguments);
+    (Stack::over(registry).build().expect("it builds"), seed)
 }
 
 pub(crate) async fn fetch_with(options: FetchOptions, arguments: Value) -> SettledOutcome {

@@ -93,6 +93,15 @@ impl TestSpace {
         })
     }
 
+    /// Rehearses a call: nothing runs, and the outcome says what the tool would answer.
+    pub(crate) async fn rehearse(&self, tool: &str, arguments: Value) -> SettledOutcome {
+        let call = Call::new(CallSeed {
+            rehearsal: true,
+            ..seed_for(&self.view, tool, arguments)
+        });
+        self.run_call(call).await
+    }
+
     pub(crate) async fn run(&self, tool: &str, arguments: Value) -> SettledOutcome {
         self.run_call(self.new_call(tool, arguments)).await
     }

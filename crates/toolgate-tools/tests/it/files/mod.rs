@@ -8,4 +8,5 @@ mod looking;
 mod patching;
 #[cfg(unix)]
 mod races;
+mod rehearsing;
 mod undoing;

@@ -1,8 +1,8 @@
 //! Tests of systems that cannot enforce the sandbox: the command does not run, and the model and the
 //! operator each get their message.
 
-use serde_json::json;
-use toolgate_core::{ErrorCategory, Status};
+use serde_json::{Value, json};
+use toolgate_core::{Call, CallSeed, ErrorCategory, Status};
 use toolgate_tools::{
     KernelFeatures, NamespaceSupport, NetworkAccess, Sandbox, SandboxError, SandboxMode,
     ShellOptions,
@@ -126,4 +126,41 @@ fn an_unknown_option_is_rejected() {
     assert!(read(json!({ "sandbox": "best-effort", "network": "on" })).is_ok());
     assert!(read(json!({ "sandbox": "sometimes" })).is_err());
     assert!(read(json!({ "sandboxed": true })).is_err());
+}
+
+#[tokio::test]
+async fn a_rehearsed_command_is_refused_in_the_same_words_and_never_runs() {
+    let rehearse = async |bench: &ShellBench, arguments: Value| {
+        let seed = CallSeed {
+            rehearsal: true,
+            ..bench.call_seed(arguments)
+        };
+        let outcome = bench.stack.run(Call::new(seed)).await;
+        outcome.settled().cloned().expect("settled")
+    };
+    let bench = ShellBench::new(ShellOptions::default());
+    let unsafe_bench = ShellBench::with_kernel(KernelFeatures::NONE, ShellOptions::default());
+    for (bench, arguments) in [
+        (&bench, json!({ "command": "touch ran", "cwd": "missing" })),
+        (
+            &bench,
+            json!({ "command": "touch ran", "cwd": "../outside" }),
+        ),
+        (
+            &bench,
+            json!({ "command": "touch ran", "unlock_files": ["a.txt"] }),
+        ),
+        (&unsafe_bench, json!({ "command": "touch ran" })),
+    ] {
+        let rehearsed = rehearse(bench, arguments.clone()).await;
+        let real = bench.call(arguments.clone()).await;
+        assert_eq!(real.status, Status::ExecutorError, "{arguments}");
+        assert_eq!(
+            (rehearsed.status, rehearsed.error),
+            (real.status, real.error)
+        );
+    }
+    let fine = rehearse(&bench, json!({ "command": "touch ran" })).await;
+    assert_eq!(fine.status, Status::DryRun);
+    assert!(!bench.workspace_dir().join("ran").exists());
 }
