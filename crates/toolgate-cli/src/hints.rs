@@ -6,7 +6,7 @@ use toolgate::{
     Status,
     approval::ChangedRequest,
     model::{ModelError, SetupError},
-    session::{DeliverError, DispatchError},
+    session::{DeliverError, DispatchError, RunError},
     store::{DatabaseError, StoreError},
 };
 
@@ -38,6 +38,13 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(DispatchError::Held { .. }) = error.downcast_ref() {
         return Some(
             "wait until it is done, or resume the session here with --take-over".to_owned(),
+        );
+    }
+    if let Some(RunError::UnknownFinish) = error.downcast_ref() {
+        return Some(
+            "what there is of the reply is stored; send another message to continue: \
+             toolgate run \"continue\" --resume"
+                .to_owned(),
         );
     }
     let shared = error

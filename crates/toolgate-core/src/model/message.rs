@@ -159,6 +159,9 @@ pub struct MessageRecord {
     /// True if a reply is not finished: the model has to be asked again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
+    /// True if the provider ended a reply for a reason that is unknown, so it may be incomplete.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unfinished: bool,
     /// The message.
     pub message: Arc<Message>,
 }
@@ -174,6 +177,7 @@ impl MessageRecord {
             usage: None,
             cost: Cost::Unknown,
             paused: false,
+            unfinished: false,
             message,
         }
     }

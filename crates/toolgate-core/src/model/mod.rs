@@ -259,7 +259,8 @@ pub enum FinishReason {
     Paused,
     /// The provider's content filter stopped it.
     Filtered,
-    /// Another reason.
+    /// A reason that is unknown, or none. The reply may be incomplete, so a run does not complete
+    /// with it.
     Other,
 }
 

@@ -30,6 +30,8 @@ pub(crate) struct Conversation {
     open: Option<(TurnId, usize)>,
     /// True if there is a message that the model has not replied to.
     waiting: bool,
+    /// True if the last message is a reply that the provider ended for an unknown reason.
+    pub(crate) unfinished: bool,
     /// The approximate size of the messages in bytes.
     size: usize,
     /// The number of messages that are left out.
@@ -112,6 +114,7 @@ impl Conversation {
                     self.begin_run(number, &message, at);
                 }
                 self.waiting = true;
+                self.unfinished = false;
                 self.request.messages.push(message);
             }
             Role::Assistant => {
@@ -127,6 +130,7 @@ impl Conversation {
                     self.last_turn
                 };
                 self.waiting = said.paused && !asks;
+                self.unfinished = said.unfinished;
                 self.iteration = said.iteration + 1;
                 self.request.messages.push(message);
             }
@@ -140,6 +144,7 @@ impl Conversation {
                 // require results directly after the calls.
                 let by_provider_alone = message.parts.is_empty();
                 self.waiting = !by_provider_alone || self.request.messages.len() > asked + 1;
+                self.unfinished &= by_provider_alone;
                 if !by_provider_alone {
                     self.request.messages.insert(asked + 1, message);
                 }

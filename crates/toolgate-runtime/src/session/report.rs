@@ -155,6 +155,10 @@ pub enum RunError {
     /// The model did not reply.
     #[error("the model did not reply: {0}")]
     Model(#[source] ModelError),
+    /// The provider ended the last reply for an unknown reason. The reply is stored; it may be
+    /// incomplete.
+    #[error("the provider ended the reply for an unknown reason, so it may be incomplete")]
+    UnknownFinish,
     /// The budget does not allow the request.
     #[error("the budget does not allow to ask the model: {0}")]
     Budget(#[source] Arc<BudgetError>),

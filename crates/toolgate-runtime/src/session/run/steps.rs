@@ -305,11 +305,13 @@ impl SessionRun {
         let run = self.conversation.run;
         let refunds = self.conversation.refunds;
         let paused = finish == FinishReason::Paused;
+        let unfinished = finish == FinishReason::Other;
         let said = MessageRecord {
             refunds,
             usage,
             cost,
             paused,
+            unfinished,
             ..MessageRecord::new(info.turn, info.iteration, run, Arc::new(message))
         };
         let record = self.add_message(said);
@@ -455,12 +457,17 @@ impl SessionRun {
         Err(SessionError::MaxIterations(Box::new(report)))
     }
 
-    /// Checks the format of the final answer. If it is wrong, the model is told once; the second
-    /// time the run fails.
+    /// Checks that the final answer is complete and has the requested format. If the format is
+    /// wrong, the model is told once; the second time the run fails.
     pub(crate) async fn check_output(
         &mut self,
         end: RunEnd,
     ) -> Result<Option<RunReport>, SessionError> {
+        let answer_known = self.answer.is_some() || !self.conversation.unfinished;
+        if end == RunEnd::Completed && !answer_known {
+            let error = Some(RunError::UnknownFinish);
+            return self.end_run(RunEnd::Failed, error).await.map(Some);
+        }
         let format = self.conversation.request.output.clone();
         let answered =
             matches!(end, RunEnd::Completed | RunEnd::MaxIterations) && self.conversation.next > 0;

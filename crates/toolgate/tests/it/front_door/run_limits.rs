@@ -7,7 +7,7 @@ use serde_json::json;
 use toolgate::{
     Config, Decision, Gate, RunEnd, RunReport, Session, Status,
     layers::{Receipt, ReceiptSink, SharedReceiptSink, SinkError},
-    model::{Delta, ModelError, ModelName, ModelRequest, ScriptLine, ScriptedModel},
+    model::{Delta, FinishReason, ModelError, ModelName, ModelRequest, ScriptLine, ScriptedModel},
     prelude::*,
     session::{RunError, RunOptions, SessionError},
 };
@@ -165,6 +165,28 @@ async fn a_lost_receipt_ends_the_run_as_failed() {
         assert_eq!(report.iterations, 1, "the model is not asked again");
         assert_eq!(report.messages.len(), 3, "the effect is recorded");
     }
+}
+
+#[tokio::test]
+async fn a_reply_that_ended_for_an_unknown_reason_does_not_complete_a_run() {
+    let gate = configured("", &TestClock::new());
+    let gate = gate.tool(look).build().expect("builds");
+    let half = ScriptLine::new()
+        .say("Half of an")
+        .finish(FinishReason::Other);
+    let model = ScriptedModel::new([half, ScriptLine::new().say("The whole answer.")]).in_order();
+    let session = gate.session(model).await.expect("opens");
+    // Also when the run is resumed: the reply did not get more complete.
+    for report in [session.run("Go.").await, session.resume().await] {
+        let report = report.expect("ends");
+        assert_eq!(report.end, RunEnd::Failed);
+        assert!(matches!(report.error, Some(RunError::UnknownFinish)));
+        assert_eq!(report.text, "Half of an", "what there is of it is kept");
+        assert_eq!(report.iterations, 1, "the model is not asked again");
+    }
+    let report = session.run("Please continue.").await.expect("ends");
+    assert_eq!(report.end, RunEnd::Completed);
+    assert_eq!(report.text, "The whole answer.");
 }
 
 #[tokio::test]
