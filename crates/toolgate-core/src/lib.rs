@@ -142,6 +142,7 @@ pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
 };
 pub use tool::host_values::{FilledTool, HostValues};
+pub use tool::policy_override::PolicyOverride;
 pub use tool::registry::{
     OnExisting, RegisterError, Registration, Registry, SourceTrust, ToolEntry,
 };

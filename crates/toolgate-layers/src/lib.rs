@@ -105,7 +105,6 @@ pub use record::ui::toasts::{ToastLevelOption, Toasts, ToastsOptions};
 pub use repeat::circuit_breaker::{CircuitBreaker, CircuitBreakerOptions, CircuitScope};
 pub use repeat::idempotency::{AllArguments, Idempotency, IdempotencyKeyBy, IdempotencyOptions};
 pub use repeat::retry::{Retry, RetryOptions};
-pub use shape::handoff::policy_override::PolicyOverride;
 pub use shape::handoff::record::HandoffRecord;
 pub use shape::handoff::{Handoff, HandoffOptions, HandoffSink};
 pub use shape::hooks::command::{CommandHook, CommandHooks, HookCommandLine, HookFailure};
@@ -115,6 +114,7 @@ pub use shape::output_cap::{OutputCap, OutputCapOptions};
 pub use shape::redact::scanner::{SecretScanner, SecretScannerOptions};
 pub use shape::redact::{Redact, RedactOptions};
 pub use shape::require_reason::{OnMissing, RequireReason, RequireReasonOptions};
+pub use toolgate_core::PolicyOverride;
 pub use toolgate_core::{
     FileChange, FileChangeKind, ToastAction, ToastLevel, ToastNotice, strip_dot_slash,
 };

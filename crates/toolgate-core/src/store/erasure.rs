@@ -8,7 +8,14 @@ use crate::{AccountMovement, ApprovalId, CallId, Event, EventBody, RecordKey, Se
 ///
 /// Code that stores a new kind of record by session adds its word here; otherwise the records
 /// outlive their session.
-const SESSION_PREFIXES: [&str; 4] = ["output", "recursive", "skill", "skill-refund"];
+const SESSION_PREFIXES: [&str; 6] = [
+    "handoff",
+    "handoff-calls",
+    "output",
+    "recursive",
+    "skill",
+    "skill-refund",
+];
 
 /// Prefixes of [`RecordKey::Other`] records stored by call: `<word>/<call>` and `<word>/<call>/…`.
 const CALL_PREFIXES: [&str; 1] = ["undo"];

@@ -3,6 +3,7 @@
 pub(crate) mod annotations;
 pub(crate) mod argument;
 pub(crate) mod host_values;
+pub(crate) mod policy_override;
 pub(crate) mod registry;
 pub(crate) mod state;
 pub(crate) mod transform;

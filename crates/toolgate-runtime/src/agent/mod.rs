@@ -1,6 +1,7 @@
 //! Agents that a model can delegate work to: sessions of their own, resumed with the call that
 //! began them.
 
+pub(crate) mod handoff_limits;
 pub(crate) mod recursive;
 pub(crate) mod skills;
 pub(crate) mod strategy;
@@ -21,6 +22,7 @@ use toolgate_core::{
 use crate::{
     CallResult, Dispatcher, Gated, PendingCall, RunError, RunOptions, RunReport, Session,
     SessionBuildError, SessionBuilder, SessionError,
+    agent::handoff_limits::HandoffLimits,
     session::{SessionShared, run::steps::SessionRun, tools::place_layers},
 };
 
@@ -29,7 +31,8 @@ type SessionSetup = Arc<dyn Fn(SessionBuilder<Gated>) -> SessionBuilder<Gated> +
 /// An agent that a session can delegate work to, under the name of a tool.
 ///
 /// Its calls pass the same layers as those of the session, with those that the delegating run and
-/// its strategies added. They are stored in the same store, in a session that is named after the
+/// its strategies added. A [handoff](toolgate_core::PolicyOverride) to the agent in the same run can
+/// only tighten that. They are stored in the same store, in a session that is named after the
 /// call. If one of them waits for a decision, so does the run that delegated, and the decision can
 /// be made through that run.
 #[derive(Clone)]
@@ -210,13 +213,16 @@ impl Agent {
         let stack = parent.dispatcher.stack();
         // With the layers of the run: a model whose call they block must not be able to delegate
         // it.
-        let stack = place_layers(stack.extend_over(self.registry.clone()), by.layers.to_vec())?;
+        let session = call.id.agent_session();
+        let mut layers = by.layers.to_vec();
+        let limits = HandoffLimits::load(by, &self.name, session).await;
+        layers.extend(limits.map_err(SessionError::from)?.map(AnyLayer::new));
+        let stack = place_layers(stack.extend_over(self.registry.clone()), layers)?;
         let above: Dispatcher = parent.dispatcher.clone();
         let builder = SessionBuilder::new(self.model.clone(), self.registry.clone())
             .named(self.name.as_str(), self.name.as_str())
             .inherit_from(by)
             .seal();
-        let session = call.id.agent_session();
         Box::pin(
             (self.adjust)(builder)
                 .wire_agent(stack, move |builder| {

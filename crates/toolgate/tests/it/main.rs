@@ -14,6 +14,7 @@ mod crash;
 mod errors;
 mod evidence;
 mod front_door;
+mod handoffs;
 mod modes;
 mod one_receipt;
 mod patches;

@@ -1,6 +1,5 @@
 //! Detects that a tool hands its work over to another agent or a person.
 
-pub(crate) mod policy_override;
 pub(crate) mod record;
 
 use std::{fmt, sync::Arc};
@@ -30,6 +29,9 @@ use crate::{
 /// A key is enough, so a page that a tool has fetched can imitate a handoff. Restrict the layer to
 /// the tools that really hand over: with `on`, in a program (see
 /// [`LayerExt`](toolgate_core::LayerExt)) or in a configuration file.
+///
+/// If the target is an agent of the session, its work in the same run is done under the limits of
+/// the handoff ([`PolicyOverride`](crate::PolicyOverride)). They can only tighten.
 ///
 /// ```
 /// use toolgate_core::{LayerExt, Matcher, Stack};

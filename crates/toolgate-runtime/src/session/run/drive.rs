@@ -13,7 +13,7 @@ use toolgate_core::{
 
 use crate::{
     PendingCall, RunError, RunReport, SessionError, TurnEnd, TurnHandle, TurnReport, TurnRun,
-    agent::{DelegatingRun, DelegationState},
+    agent::{DelegatingRun, DelegationState, handoff_limits::store_handoffs},
     journal::PendingEvent,
     session::{
         conversation::ConversationState,
@@ -393,6 +393,7 @@ impl SessionRun {
         &mut self,
         report: &TurnReport,
     ) -> Result<DelegationResult, SessionError> {
+        store_handoffs(&self.shared, self.conversation.run, report).await?;
         let theirs = report
             .results
             .iter()

@@ -17,6 +17,7 @@ use toolgate_core::{
 use crate::{
     BudgetReservation, CallResult, OnCap, PendingCall, RunError, RunOptions, RunReport,
     SessionError, StrategyAction, TurnEnd, TurnReport, TurnRequest, TurnRun,
+    agent::handoff_limits::store_handoffs,
     journal::{PendingEvent, WriteAck},
     session::{
         SessionShared, SteeringMessage,
@@ -345,6 +346,8 @@ impl SessionRun {
         &mut self,
         report: &TurnReport,
     ) -> Result<Result<(), RunError>, SessionError> {
+        // Before the model can delegate to the target of a handoff.
+        store_handoffs(&self.shared, self.conversation.run, report).await?;
         let iteration = self.conversation.iteration.saturating_sub(1);
         let refused = report
             .results

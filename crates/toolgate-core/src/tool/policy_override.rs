@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::{SideEffect, ToolName};
+
+use crate::{SideEffect, ToolName};
 
 /// Limits for a piece of work. A limit that is not set does not restrict.
 ///
 /// An unknown limit is rejected, because it could not be enforced.
 ///
 /// ```
-/// use toolgate_core::SideEffect;
-/// use toolgate_layers::PolicyOverride;
+/// use toolgate_core::{PolicyOverride, SideEffect};
 ///
 /// let ambient = PolicyOverride { side_effect_level: Some(SideEffect::ReadOnly), ..PolicyOverride::default() };
 /// let asked = PolicyOverride { side_effect_level: Some(SideEffect::Network), max_calls: Some(3), ..Default::default() };
