@@ -1,7 +1,7 @@
 //! The formats in which providers expect tools, for hosts that send their own requests.
 
 use serde_json::Value;
-use toolgate_core::View;
+use toolgate_core::{Schema, View};
 
 use crate::providers::{
     anthropic, gemini, openai_chat, openai_responses, openai_shared, tool_names::NameRule,
@@ -47,6 +47,26 @@ impl ToolDialect {
         }
     }
 
+    /// Returns the schema of a tool's arguments in the form that the provider requires, for a host
+    /// whose SDK takes schemas one by one. It is the one that [`ToolDialect::list_tools`] sends.
+    ///
+    /// ```
+    /// use toolgate_core::Schema;
+    /// use toolgate_models::ToolDialect;
+    ///
+    /// let schema = Schema::new(serde_json::json!({ "properties": { "path": { "type": "string" } } }))?;
+    /// let clean = ToolDialect::Anthropic.input_schema(&schema);
+    /// assert_eq!(clean["type"], "object", "Anthropic requires it");
+    /// # Ok::<(), toolgate_core::SchemaError>(())
+    /// ```
+    pub fn input_schema(self, input: &Schema) -> Value {
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses => openai_shared::parameters_schema(input),
+            Self::Anthropic => anthropic::request::input_schema(input),
+            Self::Gemini => input.as_json().as_value().clone(),
+        }
+    }
+
     /// Returns the tool that the model calls by this name; the name itself if no tool has it.
     pub fn tool_name(self, view: &View, wire_name: &str) -> String {
         let by_rule = |rule: NameRule| rule.from_wire(view, wire_name);
@@ -62,7 +82,7 @@ impl ToolDialect {
 mod tests {
     use super::*;
     use serde_json::json;
-    use toolgate_core::{Registry, Schema, ToolSpec};
+    use toolgate_core::{Registry, ToolSpec};
 
     const DIALECTS: [ToolDialect; 4] = [
         ToolDialect::OpenAiChat,
@@ -91,7 +111,14 @@ mod tests {
         ];
         assert!(schemas.iter().all(|schema| schema["type"] == "object"));
         assert_eq!(schemas[0]["properties"], json!({}));
-        assert!(sent[3]["functionDeclarations"][0]["parametersJsonSchema"].is_object());
+        let gemini = &sent[3]["functionDeclarations"][0]["parametersJsonSchema"];
+        assert!(gemini.is_object());
+        let input = &view.get("files.read").expect("shown").spec.input;
+        let cleaned = DIALECTS.map(|dialect| dialect.input_schema(input));
+        let [chat, responses, anthropic] = schemas;
+        for (sent, cleaned) in [chat, responses, anthropic, gemini].iter().zip(&cleaned) {
+            assert_eq!(*sent, cleaned, "a host gets the schema that is sent");
+        }
     }
 
     #[test]

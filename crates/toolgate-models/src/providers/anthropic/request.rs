@@ -4,8 +4,8 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use toolgate_core::{
-    Effort, Media, MediaSource, Message, MessagePart, ModelRequest, PartContent, Role, ToolAnswer,
-    ToolChoice, ToolSpec, View,
+    Effort, Media, MediaSource, Message, MessagePart, ModelRequest, PartContent, Role, Schema,
+    ToolAnswer, ToolChoice, ToolSpec, View,
 };
 
 use super::{Anthropic, Thinking, WIRE, schema::enforceable_schema};
@@ -82,20 +82,15 @@ pub(crate) fn list_tools(view: &View) -> Vec<Value> {
         json!({
             "name": NAMES.to_wire(spec.name.as_str()),
             "description": spec.description,
-            "input_schema": input_schema(spec),
+            "input_schema": input_schema(&spec.input),
         })
     };
     view.specs().map(tool).collect()
 }
 
 /// Returns the schema of a tool. The API requires its root to be declared as an object.
-fn input_schema(spec: &ToolSpec) -> Value {
-    let mut schema = spec
-        .input
-        .as_json()
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
+pub(crate) fn input_schema(input: &Schema) -> Value {
+    let mut schema = input.as_json().as_object().cloned().unwrap_or_default();
     schema.entry("type").or_insert_with(|| "object".into());
     schema.into()
 }
