@@ -136,18 +136,21 @@ impl ReceiptSink for JsonlReceipts {
         receipt: &'a Arc<Receipt>,
     ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         Box::pin(async move {
-            let mut line = serde_json::to_vec(&**receipt)
-                .map_err(|error| SinkError::new(error.to_string()))?;
-            line.push(b'\n');
-            let number = self
-                .with_log(receipt.session_id, move |log, until| {
-                    log.append(line, until)
+            let file = file_uri(&self.path(receipt.session_id));
+            let of_line = move |number| format!("{file}#L{number}");
+            let mut receipt = Receipt::clone(receipt);
+            let session = receipt.session_id;
+            let uri = of_line.clone();
+            let number = self.with_log(session, move |log, until| {
+                log.append(until, |number| {
+                    // A mirror keeps the URI of the record that it mirrors.
+                    receipt.receipt_uri.get_or_insert_with(|| uri(number));
+                    let mut line = serde_json::to_vec(&receipt)?;
+                    line.push(b'\n');
+                    Ok(line)
                 })
-                .await?;
-            Ok(Some(format!(
-                "{}#L{number}",
-                file_uri(&self.path(receipt.session_id))
-            )))
+            });
+            Ok(Some(of_line(number.await?)))
         })
     }
 }
@@ -206,23 +209,31 @@ impl ReceiptLog {
         }
     }
 
-    /// Appends a line and returns its number, from 1.
-    fn append(&mut self, mut line: Vec<u8>, until: Option<Instant>) -> io::Result<u64> {
-        self.with_lock(until, |log| {
+    /// Appends the line that `make_line` returns for its number, from 1. Returns the number.
+    fn append(
+        &mut self,
+        until: Option<Instant>,
+        make_line: impl FnOnce(u64) -> io::Result<Vec<u8>>,
+    ) -> io::Result<u64> {
+        let written = self.with_lock(until, |log| {
             // Other processes may have appended since; the number of the line and a torn end depend
             // on it.
             log.catch_up()?;
+            let number = log.lines + if log.torn { 2 } else { 1 };
+            let mut line = make_line(number)?;
             // Appended to the torn line of a killed process, the receipt would be unreadable too.
             if log.torn {
                 line.insert(0, b'\n');
             }
             log.file.write_all(&line)?;
-            log.file.flush()
-        })?;
-        self.length += line.len() as u64;
-        self.lines += if self.torn { 2 } else { 1 };
+            log.file.flush()?;
+            Ok((number, line.len() as u64))
+        });
+        let (number, length) = written?;
+        self.length += length;
+        self.lines = number;
         self.torn = false;
-        Ok(self.lines)
+        Ok(number)
     }
 
     /// Checks whether the file can be locked right now.
@@ -359,6 +370,7 @@ mod tests {
         assert!(uri.contains("/a%20b/c/"));
         let second: Receipt = serde_json::from_str(&lines(&file)[1]).expect("a receipt");
         assert_eq!(second.tool_name, "two");
+        assert_eq!(second.receipt_uri, Some(uri), "the line names itself");
         assert_eq!(
             std::fs::metadata(&file)
                 .expect("there")
@@ -403,7 +415,10 @@ mod tests {
         other.lock_shared().expect("locked");
         let (done, written) = std::sync::mpsc::channel();
         let writer = std::thread::spawn(move || {
-            done.send(log.append(b"line\n".to_vec(), None).expect("written"))
+            done.send(
+                log.append(None, |_| Ok(b"line\n".to_vec()))
+                    .expect("written"),
+            )
         });
         assert!(
             written
