@@ -40,6 +40,7 @@ mod tool;
 mod turn;
 mod value;
 
+pub use approval::callbacks::{DecisionCallbacks, MadeDecision, decision_claim_key};
 pub use approval::identity::{ApproverIdentity, IdentitySource};
 pub use approval::keys::{InvalidKeyId, KeyId, KeyKind, Keyring, SecretKey};
 pub use approval::rule_signature::{InvalidRuleKey, RulePublicKey, RuleSignature};

@@ -46,7 +46,7 @@ pub use approvals::key_file::{KeyFile, KeyFileError, KeyInfo, random_keyring};
 pub use approvals::messages::{
     MalformedResponse, MessageError, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
     append_approval_response, apply_approval_responses, approval_requests, approval_responses,
-    suspended_messages,
+    find_approval_response, suspended_messages,
 };
 pub use approvals::store_approver::StoreApprover;
 pub use approvals::{ApprovalDetails, ApprovalService, DecisionTarget, DeliverError};

@@ -152,18 +152,18 @@ pub mod approval {
     pub use toolgate_core::{
         AdmittedDecision, ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef,
         ApprovalRequirement, Approver, ApproverIdentity, AskClaims, ChangedRequest, Decision,
-        DynApprover, EditStage, FileState, GrantClaims, IdentitySource, InvalidKeyId,
-        InvalidRuleKey, KeyId, KeyKind, Keyring, PathLink, Quorum, RulePublicKey, RuleSignature,
-        SHOWN_MARGIN, SecretKey, ShownField, ShownKind, ShownRequest, StatedReason, TokenError,
-        Verdict, VisiblePart, VisibleText, Vote, admit_decision, escape_invisible, meets_quorum,
-        unverified_approval_id,
+        DecisionCallbacks, DynApprover, EditStage, FileState, GrantClaims, IdentitySource,
+        InvalidKeyId, InvalidRuleKey, KeyId, KeyKind, Keyring, MadeDecision, PathLink, Quorum,
+        RulePublicKey, RuleSignature, SHOWN_MARGIN, SecretKey, ShownField, ShownKind, ShownRequest,
+        StatedReason, TokenError, Verdict, VisiblePart, VisibleText, Vote, admit_decision,
+        escape_invisible, meets_quorum, unverified_approval_id,
     };
     pub use toolgate_layers::{FirstOf, FixedApprover, Prompt, SuspendingApprover};
     pub use toolgate_runtime::{
         ApprovalDetails, ApprovalService, DecisionTarget, MalformedResponse, MessageError,
         StoreApprover, SuspendedCalls, ToolApprovalRequest, ToolApprovalResponse,
         append_approval_response, apply_approval_responses, approval_requests, approval_responses,
-        suspended_messages,
+        find_approval_response, suspended_messages,
     };
     pub use toolgate_runtime::{KeyFile, KeyFileError, KeyInfo};
 }

@@ -1,5 +1,6 @@
 //! Approval requests, decisions, and the match between the two.
 
+pub(crate) mod callbacks;
 pub(crate) mod identity;
 pub(crate) mod keys;
 pub(crate) mod rule_signature;
@@ -355,6 +356,16 @@ pub enum Verdict {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+}
+
+impl Verdict {
+    /// Returns the word under which the decision is recorded: `approved` or `denied`.
+    pub const fn decided_word(&self) -> &'static str {
+        match self {
+            Self::Approve | Self::ApproveWithEdits { .. } => "approved",
+            Self::Deny { .. } => "denied",
+        }
+    }
 }
 
 impl Decision {

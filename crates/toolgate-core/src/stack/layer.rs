@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, Call, Decision, Json, Keyring, LayerName, Matcher, Outcome, StoreError,
-    ToolSpec, Transform,
+    ApprovalAnswer, Call, Decision, DecisionCallbacks, Json, Keyring, LayerName, Matcher, Outcome,
+    StoreError, ToolSpec, Transform,
     call::requirement::ApprovalRequirements,
     stack::{
         LayerFrame, StackRank,
@@ -83,6 +83,12 @@ pub trait Layer: Send + Sync + 'static {
     /// Returns the keys with which the layer verifies approvals, if it accepts only signed ones.
     /// The runtime has to sign with keys that it knows.
     fn approval_keys(&self) -> Option<&Keyring> {
+        None
+    }
+
+    /// Returns the callbacks for decisions on the requests of this layer, if there are any. The
+    /// service that accepts a decision calls them when it is made.
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks> {
         None
     }
 }
@@ -409,6 +415,7 @@ pub(crate) trait DynLayer: Send + Sync {
     fn transform(&self) -> Option<Arc<dyn Transform>>;
     fn capabilities(&self) -> LayerCapabilities;
     fn approval_keys(&self) -> Option<&Keyring>;
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks>;
 }
 
 impl<L: Layer> DynLayer for L {
@@ -446,6 +453,9 @@ impl<L: Layer> DynLayer for L {
     }
     fn approval_keys(&self) -> Option<&Keyring> {
         Layer::approval_keys(self)
+    }
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks> {
+        Layer::decision_callbacks(self)
     }
 }
 
@@ -504,6 +514,9 @@ impl Layer for AnyLayer {
     }
     fn approval_keys(&self) -> Option<&Keyring> {
         self.0.approval_keys()
+    }
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks> {
+        self.0.decision_callbacks()
     }
 }
 
@@ -593,6 +606,9 @@ impl<L: Layer> Layer for AdjustedLayer<L> {
     }
     fn approval_keys(&self) -> Option<&Keyring> {
         self.layer.approval_keys()
+    }
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks> {
+        self.layer.decision_callbacks()
     }
 }
 

@@ -16,8 +16,8 @@ pub(crate) mod trail;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use crate::{
-    AnyLayer, Band, Call, Executor, IdempotencyKey, Layer, LayerName, Outcome, ReconciledAttempt,
-    Registry, Transform,
+    AnyLayer, Band, Call, DecisionCallbacks, Executor, IdempotencyKey, Layer, LayerName, Outcome,
+    ReconciledAttempt, Registry, Transform,
     stack::{
         executor::{DynExecutor, ToolsInFront},
         layer::DynLayer,
@@ -158,6 +158,15 @@ impl Stack {
             .iter()
             .map(|frame| AnyLayer(frame.layer.clone()))
             .collect()
+    }
+
+    /// Returns the callbacks of the layers for decisions, by the name under which a layer asks.
+    pub fn decision_callbacks(&self) -> Vec<(LayerName, DecisionCallbacks)> {
+        let named = |frame: &LayerFrame| {
+            let callbacks = frame.layer.decision_callbacks()?;
+            Some((frame.name.clone(), callbacks.clone()))
+        };
+        self.0.frames.iter().filter_map(named).collect()
     }
 
     /// Returns the transforms that belong to the layers, outermost first; a view is built with

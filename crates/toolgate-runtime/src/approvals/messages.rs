@@ -320,6 +320,48 @@ pub fn approval_responses(
         .collect()
 }
 
+/// Returns the response to one approval request, the first that is valid, or else the problem of the
+/// first one. Responses to an earlier request about the same call do not count: their token differs.
+///
+/// ```
+/// use serde_json::json;
+/// use toolgate_runtime::find_approval_response;
+///
+/// let response = json!({
+///     "type": "tool-approval-response", "approved": true, "approvalToken": "t1",
+///     "approvalId": "approval_01890a5d-ac96-774b-bcce-b302099a8057",
+/// });
+/// let messages = [json!({ "role": "tool", "content": [response] })];
+/// let asked = "approval_01890a5d-ac96-774b-bcce-b302099a8057".parse()?;
+/// let decided = find_approval_response(&messages, asked).expect("there is one")?;
+/// assert!(decided.approved);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn find_approval_response(
+    messages: &[Value],
+    approval: ApprovalId,
+) -> Option<Result<ToolApprovalResponse, MalformedResponse>> {
+    // After a second request about the same call, only a response with its token is about it.
+    let asked = message_parts(messages)
+        .filter_map(|part| ToolApprovalRequest::deserialize(part).ok())
+        .filter(|request| request.approval_id == approval)
+        .last();
+    let about_this = |part: &&Value| {
+        let token = part.get("approvalToken").and_then(Value::as_str);
+        is_response(part)
+            && claimed_id(part) == Some(approval)
+            && asked
+                .as_ref()
+                .is_none_or(|asked| token.is_none_or(|token| token == asked.approval_token))
+    };
+    let mut found = message_parts(messages)
+        .filter(about_this)
+        .map(parse_response)
+        .peekable();
+    let first = found.peek()?.clone();
+    Some(found.find(Result::is_ok).unwrap_or(first))
+}
+
 /// Applies every response in these messages, each by itself; `by` is the approver according to the
 /// host. The messages come from a client, so nothing in them says who decides.
 pub async fn apply_approval_responses(

@@ -11,11 +11,12 @@ pub(crate) mod voting;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use toolgate_core::{
-    AdmittedDecision, ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRequestRef, ApprovalRow,
-    ApprovalState, AskClaims, CallId, ChangedRequest, Clock, Decision, InputKind, Keyring,
-    MailboxItem, RecordKey, Redactor, RejectCode, SessionId, ShownRequest, Status, StoreError,
+    AdmittedDecision, ApprovalAnswer, ApprovalFilter, ApprovalId, ApprovalRequest,
+    ApprovalRequestRef, ApprovalRow, ApprovalState, AskClaims, CallId, ChangedRequest, Clock,
+    Decision, DecisionCallbacks, InputKind, Json, Keyring, LayerName, MadeDecision, MailboxItem,
+    RecordKey, Redactor, RejectCode, SessionId, ShownRequest, Stack, Status, StoreError,
     StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote, unverified_approval_id,
 };
 
@@ -48,6 +49,8 @@ pub struct ApprovalService {
     redactor: Option<Arc<dyn Redactor>>,
     /// Calls that a dispatcher has just settled.
     recent: Option<Arc<SettledCache>>,
+    /// The callbacks of approval layers, by the name under which they ask.
+    callbacks: Arc<[(LayerName, DecisionCallbacks)]>,
 }
 
 /// Reason why an input was rejected.
@@ -116,6 +119,7 @@ impl ApprovalService {
             clock: Arc::new(SystemClock::new()),
             redactor: None,
             recent: None,
+            callbacks: Arc::default(),
         }
     }
 
@@ -133,6 +137,7 @@ impl ApprovalService {
             clock,
             redactor,
             recent: Some(recent),
+            callbacks: Arc::default(),
         }
     }
 
@@ -148,6 +153,15 @@ impl ApprovalService {
     pub fn redactor(self, redactor: impl Redactor) -> Self {
         Self {
             redactor: Some(Arc::new(redactor)),
+            ..self
+        }
+    }
+
+    /// Calls the callbacks of the approval layers of `stack` when a decision is made, and not only
+    /// when its call is resumed.
+    pub fn notify_layers(self, stack: &Stack) -> Self {
+        Self {
+            callbacks: stack.decision_callbacks().into(),
             ..self
         }
     }
@@ -386,8 +400,9 @@ impl ApprovalService {
         let call = request.approval_id.call_id();
         let generation = request.generation;
         let with = answer.with.clone();
+        let answer = Arc::new(answer);
         let key = RecordKey::Answer(call, generation);
-        let record = StoreRecord::Answer(Arc::new(answer));
+        let record = StoreRecord::Answer(answer.clone());
         let post = MailboxItem::Answer {
             turn: row.turn,
             call,
@@ -398,13 +413,46 @@ impl ApprovalService {
             .post_item(row.session, post, vec![(key, record)])
             .await
         {
-            Ok(()) => Ok(Ok(AdmittedDecision::Decided { with })),
+            Ok(()) => {
+                self.notify_decision(row.session, &request, &answer).await;
+                Ok(Ok(AdmittedDecision::Decided { with }))
+            }
             // Another process has decided first; the record is written only once.
             Err(StoreError::RecordExists { .. }) => Ok(Err(self
                 .closed_code(&row, on)
                 .await?
                 .unwrap_or(RejectCode::Duplicate))),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Calls the callback of the layer that asked, unless another process has called it.
+    async fn notify_decision(
+        &self,
+        session: SessionId,
+        request: &ApprovalRequest,
+        answer: &ApprovalAnswer,
+    ) {
+        let asked = request.asked_by.as_ref();
+        let theirs = |(name, callbacks): &&(LayerName, DecisionCallbacks)| {
+            asked == Some(name) && callbacks.hears_of(&answer.decision.verdict)
+        };
+        let Some((layer, callbacks)) = self.callbacks.iter().find(theirs) else {
+            return;
+        };
+        let made = MadeDecision::for_request(session, request, answer);
+        // The record that the layer itself writes when it first sees the answer. If it cannot be
+        // written, the layer calls the callback when the call is resumed.
+        let key = format!("{layer}/{}", made.claim_key());
+        let key = RecordKey::Layer(request.approval_id.call_id(), key.into());
+        let at = answer.decided_at.unwrap_or_else(|| self.clock.now());
+        let claim = Json::new(json!({ "at": at, "claim": "service" }));
+        let claimed = match claim {
+            Ok(claim) => self.store.put_json_once(key, claim).await,
+            Err(_) => return,
+        };
+        if let Ok(None) = claimed {
+            callbacks.notify(made).await;
         }
     }
 

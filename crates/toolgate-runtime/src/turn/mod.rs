@@ -168,6 +168,7 @@ impl Dispatcher {
             shared.redactor.clone(),
             shared.late.clone(),
         )
+        .notify_layers(&shared.stack)
     }
 
     /// Opens a turn with the calls a model asked for. When this returns, the requests are durable

@@ -473,6 +473,7 @@ impl Gate {
         ApprovalService::new(self.store.clone())
             .keyring(self.keyring.clone())
             .redactor(self.assembly.redactor.clone())
+            .notify_layers(&self.assembly.stack)
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

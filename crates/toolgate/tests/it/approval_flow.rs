@@ -1,7 +1,7 @@
 //! Approvals in practice: across restarts, in messages, and with standing rules.
 
 use std::sync::{
-    Arc,
+    Arc, Mutex,
     atomic::{AtomicUsize, Ordering},
 };
 
@@ -12,15 +12,15 @@ use crate::approval_world::{
 use serde_json::{Value, json};
 use toolgate::{
     approval::{
-        Quorum, append_approval_response, apply_approval_responses, approval_requests,
-        approval_responses, suspended_messages,
+        MadeDecision, Quorum, append_approval_response, apply_approval_responses,
+        approval_requests, approval_responses, find_approval_response, suspended_messages,
     },
     layers::{Approval, RuleBook, RuleError, StandingRule},
     prelude::*,
     session::{Dispatcher, RejectCode, TurnEnd, TurnReport},
     stack::ToolRequest,
     store::{ApprovalFilter, ApprovalState, MemoryStore, StoreHandle},
-    value::{Json, Timestamp},
+    value::{ApprovalId, CallId, Json, Timestamp},
 };
 
 #[tokio::test]
@@ -113,6 +113,7 @@ async fn a_request_is_announced_once_across_processes() {
         let count = |counter: Arc<AtomicUsize>| {
             move || {
                 counter.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(())
             }
         };
         let request = count(request);
@@ -121,8 +122,8 @@ async fn a_request_is_announced_once_across_processes() {
         world
             .asking_layer()
             .on_request(move |_, _| request())
-            .on_approved(move |_, _| approved())
-            .on_denied(move |_, _| denied())
+            .on_approved(move |_| approved())
+            .on_denied(move |_| denied())
     };
     let process = world.open_process(world.stack(asking())).await;
     let report = run_turn(
@@ -154,6 +155,55 @@ async fn a_request_is_announced_once_across_processes() {
 }
 
 #[tokio::test]
+async fn a_decision_is_announced_when_it_is_made_and_not_again_when_its_turn_is_resumed() {
+    let world = ApprovalWorld::new();
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let asking = || {
+        let told = |word: &'static str| {
+            let heard = heard.clone();
+            move |made: MadeDecision| {
+                let heard = heard.clone();
+                async move {
+                    // A callback may wait, for example for a message to be sent.
+                    tokio::task::yield_now().await;
+                    let text = format!("{word} {} by {}", made.tool, made.decision.by);
+                    heard.lock().expect("whole").push(text);
+                }
+            }
+        };
+        let asking = world.asking_layer().on_approved(told("approved"));
+        asking.on_denied(told("denied"))
+    };
+    let calls = vec![pay_request("1", 1), pay_request("2", 2)];
+    let process = world.open_process(world.stack(asking())).await;
+    let report = run_turn(&process, world.view(), calls).await;
+    drop(process);
+    // Another process, which runs no tools. The decision is in the list at once; the event follows
+    // when the session has a driver, the only writer of its log.
+    let desk = world
+        .approval_service()
+        .notify_layers(&world.stack(asking()));
+    desk.decide(&pending_request(&report, 0), Decision::approve("ann"))
+        .await
+        .expect("taken");
+    assert_eq!(*heard.lock().expect("whole"), ["approved pay by ann"]);
+    let filter = ApprovalFilter::for_call(report.results[0].id);
+    let rows = desk.list_approvals(filter).await.expect("reads");
+    assert_eq!(rows[0].state, ApprovalState::Answered);
+    desk.decide(&pending_request(&report, 1), Decision::deny("bob", None))
+        .await
+        .expect("taken");
+    assert_eq!(heard.lock().expect("whole")[1], "denied pay by bob");
+
+    for _ in 0..2 {
+        let process = world.open_process(world.stack(asking())).await;
+        resume_turn(&process, &report, world.view()).await;
+    }
+    assert_eq!(world.effects().len(), 1);
+    assert_eq!(heard.lock().expect("whole").len(), 2, "each is told once");
+}
+
+#[tokio::test]
 async fn an_expired_request_is_announced_once() {
     for restarted in [false, true] {
         let world = ApprovalWorld::new();
@@ -165,6 +215,7 @@ async fn an_expired_request_is_announced_once() {
                 .expires_after(std::time::Duration::from_secs(60));
             asking.on_request(move |_, _| {
                 told.fetch_add(1, Ordering::SeqCst);
+                std::future::ready(())
             })
         };
         let (process, report, _) = world.run_until_asked(world.stack(asking())).await;
@@ -229,6 +280,13 @@ async fn messages_carry_requests_and_answers_and_executed_calls_do_not_run_again
     );
     append_approval_response(&mut messages, requests[1].deny(Some("too much")));
     assert!(approval_requests(&messages).is_empty(), "all are answered");
+    for request in &requests {
+        let found = find_approval_response(&messages, request.approval_id);
+        let response = found.expect("it is answered").expect("it is valid");
+        assert_eq!(response.approval_token, request.approval_token);
+    }
+    let unknown = ApprovalId::for_call(CallId::new(uuid::Uuid::nil()));
+    assert!(find_approval_response(&messages, unknown).is_none());
     let answers = apply_approval_responses(&world.approval_service(), &messages, "ann").await;
     assert!(answers.iter().all(Result::is_ok), "{answers:?}");
     let process = world.open_process(world.stack(world.asking_layer())).await;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use toolgate_core::{
     ApprovalAnswer, Call, ConsentNote, Json, Next, Outcome, Principal, StoreError, Timestamp,
-    Verdict, note_keys,
+    decision_claim_key, note_keys,
 };
 
 use crate::{RuleEffect, StandingRule, decide::approval::verify::token_id};
@@ -44,11 +44,7 @@ impl FirstOccurrence {
         }
         // A call comes back more than once. Only the first time counts, so that its answer does not
         // get younger.
-        let key = format!(
-            "{}-{}",
-            verdict_word(&answer.decision.verdict),
-            answer.generation
-        );
+        let key = decision_claim_key(&answer.decision.verdict, answer.generation);
         let first = record_first(next, call, &key)
             .await
             .unwrap_or_else(|_| Self::now_unrecorded(call));
@@ -84,7 +80,7 @@ pub(crate) fn parse_recorded_at(kept: &Json) -> Option<Timestamp> {
 /// Notes on an outcome who decided what, and when: the time of the decision, or else the time `met`
 /// when it was first seen.
 pub(crate) fn note_decision(outcome: Outcome, answer: ApprovalAnswer, met: Timestamp) -> Outcome {
-    let word = verdict_word(&answer.decision.verdict);
+    let word = answer.decision.verdict.decided_word();
     let outcome = note_consent(
         outcome,
         word,
@@ -133,11 +129,4 @@ fn note_consent(
             decided_at,
         })
     })
-}
-
-fn verdict_word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Approve | Verdict::ApproveWithEdits { .. } => "approved",
-        Verdict::Deny { .. } => "denied",
-    }
 }

@@ -15,12 +15,13 @@ pub(crate) mod rule_preview;
 pub(crate) mod rule_signer;
 pub(crate) mod verify;
 
-use std::{fmt, time::Duration};
+use std::{fmt, future::Future, time::Duration};
 
+use futures::future::BoxFuture;
 use toolgate_core::{
-    ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, Decision, Keyring, Layer,
-    LayerCapabilities, Next, Outcome, Quorum, RecordKey, Refusal, SideEffect, Timestamp, Verdict,
-    run_contained_sync,
+    ApprovalAnswer, ApprovalChange, ApprovalRequest, Band, Call, DecisionCallbacks, Keyring, Layer,
+    LayerCapabilities, MadeDecision, Next, Outcome, Quorum, RecordKey, Refusal, SideEffect,
+    Timestamp, Verdict, run_contained, run_contained_sync,
 };
 
 use crate::{
@@ -75,7 +76,8 @@ use crate::{
 ///     let amount = call.arguments.get("amount")?.as_f64()?;
 ///     (amount > 100.0).then(|| "more than 100".to_owned())
 /// };
-/// let asking = Approval::when(large).on_denied(|call, _| println!("{} was denied", call.tool));
+/// let asking = Approval::when(large)
+///     .on_denied(|made| async move { println!("{} was denied by {}", made.tool, made.decision.by) });
 /// let stack = Stack::over(echo()).layer(asking).build()?;
 /// assert!(stack.run(call("refund")).await.is_ok());
 /// # Ok::<(), toolgate_core::StackError>(())
@@ -94,12 +96,10 @@ pub struct Approval {
     policy_version: Option<String>,
     rules: Option<RuleBook>,
     on_request: Option<OnRequest>,
-    on_approved: Option<OnDecision>,
-    on_denied: Option<OnDecision>,
+    on_decision: Option<DecisionCallbacks>,
 }
 
-type OnRequest = Box<dyn Fn(&Call, &ApprovalRequest) + Send + Sync>;
-type OnDecision = Box<dyn Fn(&Call, &Decision) + Send + Sync>;
+type OnRequest = Box<dyn Fn(Call, ApprovalRequest) -> BoxFuture<'static, ()> + Send + Sync>;
 
 impl Approval {
     /// Creates a layer that asks about the calls for which a layer above requires approval, and
@@ -117,8 +117,7 @@ impl Approval {
             policy_version: None,
             rules: None,
             on_request: None,
-            on_approved: None,
-            on_denied: None,
+            on_decision: None,
         }
     }
 
@@ -239,23 +238,34 @@ impl Approval {
 
     /// Runs `f` once for each approval request. A panic in `f` is contained and changes nothing;
     /// the same holds for the other callbacks.
-    pub fn on_request(
-        mut self,
-        f: impl Fn(&Call, &ApprovalRequest) + Send + Sync + 'static,
-    ) -> Self {
-        self.on_request = Some(Box::new(f));
+    pub fn on_request<F, Fut>(mut self, f: F) -> Self
+    where
+        F: Fn(Call, ApprovalRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.on_request = Some(Box::new(move |call, request| Box::pin(f(call, request))));
         self
     }
 
-    /// Runs `f` once for each call that is approved.
-    pub fn on_approved(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
-        self.on_approved = Some(Box::new(f));
+    /// Runs `f` once for each approval, when it is made: the service that accepts the decision calls
+    /// it, if it belongs to a gate or a dispatcher with this layer. If another process accepted it,
+    /// `f` runs when the call is resumed.
+    pub fn on_approved<F, Fut>(mut self, f: F) -> Self
+    where
+        F: Fn(MadeDecision) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.on_decision = Some(self.on_decision.unwrap_or_default().on_approved(f));
         self
     }
 
-    /// Runs `f` once for each call that is denied.
-    pub fn on_denied(mut self, f: impl Fn(&Call, &Decision) + Send + Sync + 'static) -> Self {
-        self.on_denied = Some(Box::new(f));
+    /// Runs `f` once for each denial, like [`Approval::on_approved`].
+    pub fn on_denied<F, Fut>(mut self, f: F) -> Self
+    where
+        F: Fn(MadeDecision) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.on_decision = Some(self.on_decision.unwrap_or_default().on_denied(f));
         self
     }
 
@@ -337,7 +347,8 @@ impl Approval {
             request = request.expiring_at(until);
         }
         if let Some(on_request) = self.on_request.as_ref().filter(|_| first.is_new) {
-            let _ = run_contained_sync(|| on_request(&call, &request));
+            let told = async { on_request(call.clone(), request.clone()).await };
+            let _ = run_contained(told).await;
         }
         next.note_reason(match request.changed.as_slice() {
             [] => "needs approval".to_owned(),
@@ -441,7 +452,7 @@ impl Approval {
     ) -> Outcome {
         let first = FirstOccurrence::record_answer(&next, &call, &answer).await;
         // A denial is not verified: a forged one can only stop the call.
-        notify_once(self.on_denied.as_ref(), &first, &call, &answer);
+        self.notify_once(&first, &call, &answer).await;
         next.note_reason(format!("denied by {}", answer.decision.by));
         note_decision(Outcome::denied(reason), answer, first.at)
     }
@@ -487,9 +498,16 @@ impl Approval {
                 return self.request_approval(call, next, why, Vec::new()).await;
             }
         }
-        notify_once(self.on_approved.as_ref(), &first, &call, &answer);
+        self.notify_once(&first, &call, &answer).await;
         next.note_reason(format!("approved by {}", answer.decision.by));
         note_decision(self.run_approved(call, next).await, answer, first.at)
+    }
+
+    /// Calls the callback for a decision, unless it was called before.
+    async fn notify_once(&self, first: &FirstOccurrence, call: &Call, answer: &ApprovalAnswer) {
+        if let Some(callbacks) = self.on_decision.as_ref().filter(|_| first.is_new) {
+            callbacks.notify(MadeDecision::for_call(call, answer)).await;
+        }
     }
 
     /// Runs a call that an approver or a standing rule has approved.
@@ -632,18 +650,6 @@ fn join_codes(changed: &[ApprovalChange]) -> String {
         .join(", ")
 }
 
-/// Runs a decision callback, once per decision.
-fn notify_once(
-    who: Option<&OnDecision>,
-    first: &FirstOccurrence,
-    call: &Call,
-    answer: &ApprovalAnswer,
-) {
-    if let Some(who) = who.filter(|_| first.is_new) {
-        let _ = run_contained_sync(|| who(call, &answer.decision));
-    }
-}
-
 /// Returns true if the call has run outside at least once. To settle it as not run would then be
 /// wrong.
 fn has_run(call: &Call) -> bool {
@@ -700,6 +706,10 @@ impl Layer for Approval {
 
     fn approval_keys(&self) -> Option<&Keyring> {
         self.boundary.keyring.as_ref()
+    }
+
+    fn decision_callbacks(&self) -> Option<&DecisionCallbacks> {
+        self.on_decision.as_ref()
     }
 }
 

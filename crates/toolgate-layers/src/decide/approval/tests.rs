@@ -7,7 +7,8 @@ use std::sync::{
 
 use serde_json::json;
 use toolgate_core::{
-    Arguments, CallSeed, Clock, HostExecutor, LayerExt, SettledOutcome, Stack, Status, Suspension,
+    Arguments, CallSeed, Clock, Decision, HostExecutor, LayerExt, SettledOutcome, Stack, Status,
+    Suspension,
 };
 use toolgate_testkit::{FakeExecutor, TestClock, echo, run_twice, seed};
 
@@ -611,11 +612,12 @@ impl CallbackCounts {
         let [requests, approved, denied] = self.0.clone();
         let add = |counter: &AtomicUsize| {
             counter.fetch_add(1, Ordering::SeqCst);
+            std::future::ready(())
         };
         layer
             .on_request(move |_, _| add(&requests))
-            .on_approved(move |_, _| add(&approved))
-            .on_denied(move |_, _| add(&denied))
+            .on_approved(move |_| add(&approved))
+            .on_denied(move |_| add(&denied))
     }
 
     fn counts(&self) -> [usize; 3] {
@@ -679,9 +681,9 @@ async fn callbacks_fire_once_across_two_processes() {
 #[tokio::test]
 async fn a_callback_that_panics_changes_nothing() {
     let layer = ask_always()
-        .on_request(|_, _| panic!("no"))
-        .on_approved(|_, _| panic!("no"));
-    let mut gate = ApprovalHarness::new(layer.on_denied(|_, _| panic!("no")));
+        .on_request(|_, _| async { panic!("no") })
+        .on_approved(|_| async { panic!("no") });
+    let mut gate = ApprovalHarness::new(layer.on_denied(|_| async { panic!("no") }));
     assert!(gate.answer(Decision::approve("ann")).await.is_ok());
 }
 
@@ -744,6 +746,7 @@ async fn the_request_says_which_call_the_callback_is_about() {
             .lock()
             .expect("not poisoned")
             .push((call.tool.clone(), request.approval_id));
+        std::future::ready(())
     });
     let gate = ApprovalHarness::new(layer);
     let request = gate.expect_request().await;

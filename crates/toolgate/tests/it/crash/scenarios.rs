@@ -255,9 +255,9 @@ pub(crate) fn build_layers(child: &CrashChild) -> Result<Vec<AnyLayer>, Box<dyn 
             .then(|| "it costs money".to_owned())
     })
     .keyring(test_keyring())
-    .on_request(move |call, _| asked(call))
-    .on_approved(move |call, _| approved(call))
-    .on_denied(move |call, _| denied(call));
+    .on_request(move |call, _| asked(call.id))
+    .on_approved(move |made| approved(made.approval_id.call_id()))
+    .on_denied(move |made| denied(made.approval_id.call_id()));
     // An attempt that was lost with its process counts, so the limit has to exceed the number of
     // kills.
     let soon = HumanDuration::from(Duration::from_millis(1));

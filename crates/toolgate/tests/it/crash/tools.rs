@@ -8,7 +8,7 @@ use toolgate::{
     approval::ApprovalRequest,
     stack::{Executor, ExecutorTag, ReconciledAttempt},
     tool::{Context, OnExisting, Resource, SourceTrust, ToolOutput, ToolSpec},
-    value::{IdempotencyKey, Schema},
+    value::{CallId, IdempotencyKey, Schema},
 };
 use toolgate_testkit::crash::EffectLog;
 
@@ -175,11 +175,12 @@ impl Executor for AskingTool {
 pub(crate) fn log_callbacks(
     notices: &Arc<EffectLog>,
     kind: &'static str,
-) -> impl Fn(&Call) + Send + Sync + 'static {
+) -> impl Fn(CallId) -> std::future::Ready<()> + Send + Sync + 'static {
     let notices = notices.clone();
     move |call| {
         notices
-            .record_effect(&call.idempotency_key(), kind, "")
-            .expect("the directory can be written to")
+            .record_effect(&IdempotencyKey::for_call(call), kind, "")
+            .expect("the directory can be written to");
+        std::future::ready(())
     }
 }
