@@ -1,10 +1,12 @@
 //! The input of a run: the task on the command line, the standard input, files.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{self, IsTerminal, Read},
     path::{Path, PathBuf},
 };
+
+use toolgate::session::Documents;
 
 use crate::{CliError, show::render::arguments::format_bytes};
 
@@ -66,6 +68,38 @@ pub(crate) fn gather_input(
         .with_hint("name fewer files; the agent can read files of the workspace by itself"));
     }
     Ok((!parts.is_empty()).then(|| parts.join("\n\n")))
+}
+
+/// Reads the files and the standard input as documents of any size, each under its name. There may be
+/// none only if `resumed`: the session may not need them any more.
+pub(crate) fn gather_documents(
+    files: &[PathBuf],
+    dir: &Path,
+    resumed: bool,
+) -> Result<Option<Documents>, CliError> {
+    let mut documents = Documents::new();
+    let mut add = |name: &str, text: io::Result<String>| {
+        let text = text.map_err(|error| CliError::usage(format!("{name}: {error}")))?;
+        if text.is_empty() {
+            return Ok(());
+        }
+        let added = std::mem::take(&mut documents).with_text(name, text);
+        documents = added.map_err(|error| CliError::usage(error.to_string()))?;
+        Ok::<_, CliError>(())
+    };
+    if !io::stdin().is_terminal() {
+        add("stdin", io::read_to_string(io::stdin().lock()))?;
+    }
+    for file in files {
+        let name = file.display().to_string();
+        add(&name, fs::read_to_string(dir.join(file)))?;
+    }
+    match documents.bytes() {
+        0 if resumed => Ok(None),
+        0 => Err(CliError::usage("the recursive strategy has no documents")
+            .with_hint("name files with -f, or pipe a text in")),
+        _ => Ok(Some(documents)),
+    }
 }
 
 /// The text of one source.

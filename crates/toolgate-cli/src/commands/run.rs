@@ -8,7 +8,8 @@ use std::{
 use clap::Args;
 use toolgate::{
     Gate, RunEnd, Session,
-    session::{Gated, RunInput, SessionBuilder},
+    gate::{RunSection, RunStrategy},
+    session::{Documents, Gated, RunInput, SessionBuilder},
     value::SessionId,
 };
 
@@ -44,6 +45,7 @@ Examples:
   toolgate run \"why does the test fail?\"
   git diff | toolgate run \"review this\" --model anthropic:claude-sonnet-4-5
   toolgate run \"fix it\" -f notes.md --allow 'run_shell(cargo test)' --budget 0.50
+  toolgate run \"what went wrong?\" -f huge.log --strategy recursive
   toolgate run --resume                 resume the last session of this directory
   toolgate run --resume 1a2b3c4d \"and now the docs\"
   toolgate run \"list the files\" --json | jq -r .type")]
@@ -54,6 +56,10 @@ pub struct RunArgs {
     /// Send a file along with the task
     #[arg(long, short, value_name = "FILE")]
     pub file: Vec<PathBuf>,
+    /// Set how the model works on files and the standard input: direct sends them along, recursive
+    /// lets it search them and ask about pieces, whatever their size
+    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
+    pub strategy: Option<RunStrategy>,
     /// Resume a session: the last one here, or the one that is named
     #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = LAST_SESSION)]
     pub resume: Option<String>,
@@ -73,29 +79,66 @@ const LAST_SESSION: &str = "last";
 
 /// Runs an agent.
 pub(crate) fn run(args: &RunArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let said = input::gather_input(&args.task, &args.file, &cx.paths.workspace)?;
-    if said.is_none() && args.resume.is_none() {
+    let said = GatheredInput::gather(args, cx)?;
+    if said.text.is_none() && args.resume.is_none() {
         return Err(CliError::usage("there is no task")
             .with_hint("name one: toolgate run \"why does the test fail?\"; --resume continues the last session"));
     }
     runtime::block_on_all(run_task(args, cx, said))
 }
 
+/// The input of a run: a message and, with the recursive strategy, documents.
+struct GatheredInput {
+    text: Option<String>,
+    documents: Option<Documents>,
+}
+
+impl GatheredInput {
+    fn gather(args: &RunArgs, cx: &CommandContext) -> Result<Self, CliError> {
+        let strategy = match args.strategy {
+            Some(strategy) => strategy,
+            None => RunSection::of(&cx.load_config()?)?.strategy,
+        };
+        let dir = &cx.paths.workspace;
+        Ok(match strategy {
+            RunStrategy::Direct => Self {
+                text: input::gather_input(&args.task, &args.file, dir)?,
+                documents: None,
+            },
+            RunStrategy::Recursive => Self {
+                text: Some(args.task.join(" ")).filter(|task| !task.trim().is_empty()),
+                documents: input::gather_documents(&args.file, dir, args.resume.is_some())?,
+            },
+        })
+    }
+}
+
+fn parse_strategy(word: &str) -> Result<RunStrategy, String> {
+    match word {
+        "direct" => Ok(RunStrategy::Direct),
+        "recursive" => Ok(RunStrategy::Recursive),
+        _ => Err("expected direct or recursive".to_owned()),
+    }
+}
+
 async fn run_task(
     args: &RunArgs,
     cx: &CommandContext,
-    said: Option<String>,
+    said: GatheredInput,
 ) -> Result<Exit, CliError> {
     let gate = args.talk.gate.open_gate(cx).await?;
     let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
-    let builder = args.talk.session_builder(&gate, named)?;
+    let mut builder = args.talk.session_builder(&gate, named)?;
+    if let Some(documents) = said.documents {
+        builder = builder.recursive(documents)?;
+    }
     let builder = args
         .talk
         .confirm_take_over(cx, &gate, named, builder)
         .await?;
     let session = open_displayed_session(cx, &gate, builder).await?;
     let watch = DisplayedRun {
-        input: said.map(RunInput::from),
+        input: said.text.map(RunInput::from),
         pieces: args.pieces,
         verbose: args.verbose,
         next: None,

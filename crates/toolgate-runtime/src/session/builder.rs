@@ -14,8 +14,8 @@ use toolgate_core::{
 };
 
 use crate::{
-    Agent, Dispatcher, DispatcherBuilder, ModelBilling, OnCap, OnFailure, Session, SessionError,
-    Strategy,
+    Agent, Dispatcher, DispatcherBuilder, Documents, ModelBilling, OnCap, OnFailure,
+    RecursiveStrategy, Session, SessionError, Strategy,
     agent::DelegatingRun,
     session::{SessionShared, conversation::Conversation},
 };
@@ -386,6 +386,18 @@ impl<Wiring> SessionBuilder<Wiring> {
     pub fn strategy(mut self, strategy: impl Strategy) -> Self {
         self.strategies.push(Arc::new(strategy));
         self
+    }
+
+    /// Lets the model answer questions about documents that it cannot read as a whole, with a
+    /// [`RecursiveStrategy`] of the usual limits. The session's model also reads the pieces.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the registry has a tool with the name of one of the strategy's.
+    pub fn recursive(self, documents: Documents) -> Result<Self, RegisterError> {
+        let strategy = RecursiveStrategy::builder(documents, self.model.clone()).build();
+        strategy.install(&self.registry)?;
+        Ok(self.strategy(strategy))
     }
 
     /// Adds an agent that the model can delegate work to, as a tool of that name.

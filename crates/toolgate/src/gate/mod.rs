@@ -43,7 +43,7 @@ pub use self::{
     local_account::local_account,
     models::{key_variables, load_prices, open_model, parse_model_name},
     sections::{
-        AgentSection, AgentsSection, HooksSection, RoutingSection, RunSection,
+        AgentSection, AgentsSection, HooksSection, RoutingSection, RunSection, RunStrategy,
         StandingRulesSection, gate_catalog,
     },
     state_dir::StateDir,

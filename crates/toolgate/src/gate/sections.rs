@@ -29,6 +29,9 @@ pub struct RunSection {
     pub instructions: Option<String>,
     /// The handling of calls that need an approval.
     pub approve: ApproveMode,
+    /// How the model of `toolgate run` works on files and the standard input: `direct` sends them
+    /// along, `recursive` lets it search them and ask about pieces, whatever their size.
+    pub strategy: RunStrategy,
     /// The maximum number of iterations (model requests) of a run.
     pub max_iterations: Option<u32>,
     /// What happens at that maximum: `close` asks the model once more, without tools; `fail` is an
@@ -56,6 +59,17 @@ pub struct RunSection {
     pub prices: Option<PathBuf>,
     /// Directories with skills, relative to the configuration or absolute.
     pub skills: Vec<PathBuf>,
+}
+
+/// The way in which the model of `toolgate run` works on its input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunStrategy {
+    /// The input is part of the message.
+    #[default]
+    Direct,
+    /// The files and the standard input are documents, which the model reads in pieces.
+    Recursive,
 }
 
 /// `[routing]`: which model is asked, and which one in place of a model that fails.

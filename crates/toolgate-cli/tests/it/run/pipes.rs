@@ -168,3 +168,40 @@ fn piped_input_and_files_are_sent_to_the_model() {
         to_text(&output.stderr)
     );
 }
+
+#[test]
+fn a_question_about_a_huge_file_is_answered_from_its_pieces() {
+    let script = r#"
+        [[reply]]
+        calls = [{ tool = "search", arguments = { query = "needle" } }]
+        [[reply]]
+        when = { tool_result = { contains = "needle 4711" } }
+        calls = [{ tool = "set_answer", arguments = { answer = "It is 4711." } }]
+    "#;
+    let world = RunWorld::new(script);
+    // Far more than a message may have.
+    let hay = "hay\n".repeat(600_000);
+    world.write("huge.log", &format!("{hay}needle 4711\n{hay}"));
+    let question = "what is the needle?";
+    let ask = |more: &[&str]| {
+        let mut arguments = vec![question, "-f", "huge.log"];
+        arguments.extend(more);
+        world.run_plain(&arguments)
+    };
+    let output = ask(&["--strategy", "recursive"]);
+    let stderr = to_text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(to_text(&output.stdout).contains("It is 4711."), "{stderr}");
+    let events = world.events();
+    let names: Vec<_> = events.iter().map(|event| event.name()).collect();
+    assert!(names.contains(&"recursive_iteration"), "{names:?}");
+
+    // Without documents there is nothing to read, and the file of the project can choose it, too.
+    world.write("toolgate.toml", "[run]\nstrategy = 'recursive'\n");
+    assert_eq!(world.toolgate_status(&["config", "trust", "--yes"]), 0);
+    let output = ask(&[]);
+    assert_eq!(output.status.code(), Some(0), "{}", to_text(&output.stderr));
+    let output = world.run_plain(&[question]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(to_text(&output.stderr).contains("has no documents"));
+}
