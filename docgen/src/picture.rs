@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_millis(2500);
 const READING: Duration = Duration::from_secs(5);
 
 /// What the prompt says when the person may answer, and what the demo says at its end.
-const QUESTION: &str = "y yes";
+const QUESTION: &str = "y approve";
 const END: &str = "is nowhere in the database";
 
 /// One state of the screen, and how long it is shown.

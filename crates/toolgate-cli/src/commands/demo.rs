@@ -23,13 +23,18 @@ use crate::{
     assembly::session_args::session_with_model,
     demo,
     env::{runtime, style},
+    show::{
+        render::{erase_rows, result::is_reconciled, terminal_size},
+        screen::SessionScreen,
+    },
 };
 
 /// Shows what Toolgate does, without a key and without a network.
 ///
 /// A scripted model fixes a small project in a temporary directory. Its tools are real: it reads
 /// files, runs the tests in a sandbox, is blocked from a file with secrets, and needs an approval
-/// before it changes anything. In the end all receipts are verified.
+/// before it changes anything. In the end all receipts are verified. It has a database of its own,
+/// demo.db beside the usual one.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
@@ -68,6 +73,9 @@ pub(crate) fn run(args: &DemoArgs, cx: &CommandContext) -> Result<Exit, CliError
     demo::trust_project(&root, &cx.paths.home)?;
     inside.paths.named = Some(root.join(CONFIG_NAME));
     inside.paths.workspace = root;
+    // The sessions of the user are not touched, wherever they are stored.
+    let database = cx.paths.home.path().join(DATABASE_NAME);
+    inside.paths.db = format!("sqlite:{}", database.display());
     let part = if args.crash {
         DemoPart::Rest(run_until_killed(args, &inside)?)
     } else {
@@ -75,11 +83,17 @@ pub(crate) fn run(args: &DemoArgs, cx: &CommandContext) -> Result<Exit, CliError
     };
     let exit = runtime::block_on_all(play_part(args, &inside, part))?;
     if !cx.out.is_json() {
+        if let DemoPart::Rest(session) = part {
+            runtime::block_on_all(print_recovered(&inside, session))?;
+        }
         search_database_for_secret(&inside, &secret)?;
     }
     clean_up_project(args, &inside, dir, exit)?;
     Ok(exit)
 }
+
+/// The name of the demo's own database, in the directory of the usual one.
+const DATABASE_NAME: &str = "demo.db";
 
 /// The part of the demo that this process runs.
 #[derive(Debug, Clone, Copy)]
@@ -141,14 +155,14 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
         input,
         pieces: false,
         verbose: false,
-        next: Some(next_commands()),
+        next: Some(next_commands(cx)),
     }
     .run_to_end(cx, &gate, &session)
     .await
 }
 
 /// Returns the commands to suggest after the demo.
-fn next_commands() -> Vec<(String, String)> {
+fn next_commands(cx: &CommandContext) -> Vec<(String, String)> {
     let command = |command: &str, what: &str| (command.to_owned(), what.to_owned());
     vec![
         command(
@@ -156,7 +170,7 @@ fn next_commands() -> Vec<(String, String)> {
             "the same, with a killed process",
         ),
         command(
-            "toolgate receipts verify",
+            &format!("toolgate receipts verify --db {}", cx.paths.db),
             "recompute the chain of receipts",
         ),
         command(
@@ -201,8 +215,11 @@ fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, C
     if let Some(terminal) = terminal {
         let _ = termios::tcsetattr(std::io::stdin(), termios::OptionalActions::Now, &terminal);
         if std::io::stdout().is_terminal() {
-            let _ =
-                write!(std::io::stdout(), "\x1b[?25h\r").and_then(|()| std::io::stdout().flush());
+            // It may also leave the live part of its display, which begins at the cursor.
+            let rows = terminal_size().map_or(0, |(_, rows)| usize::from(rows));
+            let erased = erase_rows(rows);
+            let _ = write!(std::io::stdout(), "{erased}\x1b[?25h")
+                .and_then(|()| std::io::stdout().flush());
         }
     }
     if ended.signal() != Some(Signal::KILL.as_raw()) {
@@ -214,6 +231,26 @@ fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, C
         style::bad("crash")
     ))?;
     Ok(session)
+}
+
+/// Prints what became of the call that the killed process had started.
+async fn print_recovered(cx: &CommandContext, session: SessionId) -> Result<(), CliError> {
+    let mut screen = SessionScreen::new();
+    for event in cx
+        .open_store()
+        .await?
+        .events(session, 0, usize::MAX)
+        .await?
+    {
+        screen.apply(&event);
+    }
+    let calls = || screen.calls().iter();
+    let recovered = calls().filter(|call| is_reconciled(call)).count();
+    let repeated: u32 = calls().map(|call| call.attempts.saturating_sub(1)).sum();
+    cx.out.print_note(format!(
+        "{} the edit was already applied, not run again; {recovered} recovered, {repeated} repeated",
+        style::good("✓")
+    ))
 }
 
 /// Searches the whole database for the secret of the project.
@@ -282,8 +319,9 @@ fn clean_up_project(
             .print_note("hint: --yes approves the edit; on a terminal you decide yourself")?;
     }
     cx.out.print_note(format!(
-        "the project is kept in {0}; resume there with: toolgate -C {0} --config {0}/{CONFIG_NAME} run --resume",
-        kept.display()
+        "the project is kept in {0}; resume there with: toolgate -C {0} --config {0}/{CONFIG_NAME} --db {1} run --resume",
+        kept.display(),
+        cx.paths.db
     ))?;
     Ok(())
 }

@@ -11,6 +11,11 @@ use toolgate::{Event, Status, event::ToolEvent};
 use toolgate_testkit::LifecycleChecker;
 
 fn run_toolgate(home: &Path, arguments: &[&str]) -> Output {
+    let mut command = toolgate_command(home, arguments);
+    command.output().expect("the program starts")
+}
+
+fn toolgate_command(home: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolgate"));
     command
         .args(arguments)
@@ -20,7 +25,12 @@ fn run_toolgate(home: &Path, arguments: &[&str]) -> Output {
         .env("TOOLGATE_HOME", home)
         .env("HOME", home)
         .env("USER", "ann");
-    command.output().expect("the program starts")
+    command
+}
+
+/// Returns the address of the demo's database.
+fn database(home: &tempfile::TempDir) -> String {
+    format!("sqlite:{}", home.path().join("demo.db").display())
 }
 
 fn to_text(bytes: &[u8]) -> String {
@@ -84,7 +94,10 @@ fn the_demo_is_a_stream_of_events_that_the_checker_accepts_and_its_receipts_are_
             .count(),
         1
     );
-    let verified = run_toolgate(home.path(), &["receipts", "verify"]);
+    let verified = run_toolgate(
+        home.path(),
+        &["receipts", "verify", "--db", &database(&home)],
+    );
     assert_eq!(
         verified.status.code(),
         Some(0),
@@ -119,12 +132,11 @@ fn an_edit_happens_once_even_if_the_process_is_killed_in_the_middle() {
         "the tests pass afterwards: {}",
         to_text(&demo.stdout)
     );
-    assert_eq!(
-        run_toolgate(home.path(), &["receipts", "verify"])
-            .status
-            .code(),
-        Some(0)
+    let verified = run_toolgate(
+        home.path(),
+        &["receipts", "verify", "--db", &database(&home)],
     );
+    assert_eq!(verified.status.code(), Some(0));
 }
 
 #[test]
@@ -140,7 +152,8 @@ fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume
     let kept = kept.unwrap_or_else(|| panic!("it says where: {said}"));
     assert!(said.contains("--yes"), "{said}");
     let config = format!("{kept}/toolgate.toml");
-    let listed = run_toolgate(home.path(), &["approvals", "list", "--json"]);
+    let db = database(&home);
+    let listed = run_toolgate(home.path(), &["approvals", "list", "--json", "--db", &db]);
     let pending: Value = serde_json::from_str(
         to_text(&listed.stdout)
             .lines()
@@ -149,7 +162,7 @@ fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume
     )
     .expect("JSON");
     let id = pending["approval_id"].as_str().expect("it has an id");
-    let decided = run_toolgate(home.path(), &["approvals", "approve", id]);
+    let decided = run_toolgate(home.path(), &["approvals", "approve", id, "--db", &db]);
     assert_eq!(
         decided.status.code(),
         Some(0),
@@ -158,7 +171,9 @@ fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume
     );
     let rest = run_toolgate(
         home.path(),
-        &["-C", kept, "--config", &config, "run", "--resume"],
+        &[
+            "-C", kept, "--config", &config, "--db", &db, "run", "--resume",
+        ],
     );
     assert_eq!(rest.status.code(), Some(0), "{}", to_text(&rest.stderr));
     assert!(
@@ -182,4 +197,29 @@ fn the_database_is_searched_for_the_secret_and_the_project_is_deleted() {
         .expect("it says where")
         .trim();
     assert!(!Path::new(project).exists());
+}
+
+#[test]
+fn after_a_crash_the_demo_says_that_nothing_was_repeated() {
+    let home = tempfile::tempdir().expect("a directory");
+    let demo = run_toolgate(home.path(), &["demo", "--yes", "--crash"]);
+    let said = to_text(&demo.stderr);
+    assert_eq!(demo.status.code(), Some(0), "{said}");
+    let line = said.lines().find(|line| line.starts_with("✓ edit_file"));
+    let line = line.unwrap_or_else(|| panic!("the edit: {said}"));
+    assert!(line.contains("already applied, not run again"), "{line}");
+    let punch_line = "already applied, not run again; 1 recovered, 0 repeated";
+    assert!(said.contains(punch_line), "{said}");
+}
+
+#[test]
+fn the_demo_never_uses_the_database_of_the_user() {
+    let home = tempfile::tempdir().expect("a directory");
+    let users = home.path().join("users.db");
+    let mut command = toolgate_command(home.path(), &["demo", "--yes", "--crash"]);
+    command.env("TOOLGATE_DB", &users);
+    let demo = command.output().expect("the program starts");
+    assert_eq!(demo.status.code(), Some(0), "{}", to_text(&demo.stderr));
+    assert!(home.path().join("demo.db").exists());
+    assert!(!users.exists() && !home.path().join("toolgate.db").exists());
 }

@@ -7,7 +7,7 @@ use toolgate::{
     Event, Status,
     event::EventBody,
     store::StoreHandle,
-    value::{CallId, SessionId},
+    value::{CallId, SessionId, Timestamp},
 };
 
 use super::{SessionShowArgs, list::apply_events};
@@ -15,8 +15,8 @@ use crate::{
     CliError, CommandContext, Exit, GateArgs,
     env::{ids, style, times},
     show::{
-        render::{self, OutputRows},
-        screen::{AgentView, CallState, ConversationItem, SessionScreen},
+        render::{self, OutputRows, StyledLine},
+        screen::{AgentView, CallState, CallView, ConversationItem, SessionScreen},
         whole_texts::WholeTexts,
     },
 };
@@ -24,8 +24,8 @@ use crate::{
 /// The number of events per query.
 const PAGE: usize = 500;
 
-/// What stands before the output of a call, below its id.
-const CALL_INDENT: &str = "  ";
+/// What stands before the rest of a call, below its id.
+const CALL_INDENT: &str = "    ";
 
 pub(super) async fn show_session(
     args: &SessionShowArgs,
@@ -185,7 +185,7 @@ fn print_session(
 ) -> Result<(), CliError> {
     let cost = screen
         .cost()
-        .map_or_else(String::new, |cost| format!(", {cost}"));
+        .map_or_else(String::new, |cost| format!(", cost {cost}"));
     let calls = screen.calls().len();
     cx.out.print_line(format_args!(
         "{}  {calls} calls{cost}, last {}",
@@ -227,19 +227,7 @@ fn print_conversation(
             }
             ConversationItem::Call(id) => {
                 if let Some(call) = screen.call(*id) {
-                    let short = ids::short_id(*id);
-                    let line = render::call_line(
-                        call,
-                        render::text_width().saturating_sub(short.len() + 3),
-                        screen.last_event_at(),
-                        0,
-                    );
-                    cx.out
-                        .print_line(format_args!("  {} {line}", style::dim(short)))?;
-                    let width = render::text_width().saturating_sub(CALL_INDENT.len());
-                    for row in render::render_output(call, OutputRows::All, width) {
-                        cx.out.print_line(format_args!("{CALL_INDENT}{row}"))?;
-                    }
+                    print_call(cx, call, screen.last_event_at())?;
                     details.print_below(cx, *id)?;
                 }
             }
@@ -249,6 +237,24 @@ fn print_conversation(
     if let Some(end) = agent.end {
         cx.out
             .print_line(style::dim(format!("  ({})", end.text())))?;
+    }
+    Ok(())
+}
+
+/// Prints a call with all of its output.
+fn print_call(cx: &CommandContext, call: &CallView, now: Timestamp) -> Result<(), CliError> {
+    let short = ids::short_id(call.invocation.id);
+    let room = render::text_width().saturating_sub(short.len() + 3);
+    let mut line = style::dim(format!("  {short} "));
+    line.extend(render::call_line(call, room, now, 0));
+    // A pipe gets whole lines.
+    let width = render::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width));
+    for row in line.wrap(width, &StyledLine::plain(CALL_INDENT)) {
+        cx.out.print_line(row)?;
+    }
+    let width = width.saturating_sub(CALL_INDENT.len());
+    for row in render::render_output(call, OutputRows::All, width) {
+        cx.out.print_line(format_args!("{CALL_INDENT}{row}"))?;
     }
     Ok(())
 }

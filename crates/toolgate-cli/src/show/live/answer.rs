@@ -57,6 +57,11 @@ impl<'a> AnswerHandler<'a> {
                 shown.show_more(&request);
                 Ok(())
             }
+            PromptAction::ShowAll(requests) => {
+                shown.show_all(requests);
+                Ok(())
+            }
+            PromptAction::ApproveAll(requests) => self.approve_all(&requests, shown).await,
             PromptAction::ApproveUnseen(request) => {
                 let decision = Decision::approve(me()).unseen();
                 self.send_decision(&request, decision, shown).await
@@ -78,7 +83,7 @@ impl<'a> AnswerHandler<'a> {
                     .await
             }
             PromptAction::Edit(request) => {
-                shown.release()?;
+                shown.pause()?;
                 // The editor needs the whole terminal: two readers would take each other's keys.
                 keyboard.release()?;
                 let edited = self.edit_arguments(&request).await;
@@ -106,6 +111,21 @@ impl<'a> AnswerHandler<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Approves each of the requests. If one is rejected, the others are decided on all the same.
+    async fn approve_all(
+        &self,
+        requests: &[Arc<ApprovalRequest>],
+        shown: &mut LiveDisplay,
+    ) -> Result<(), CliError> {
+        let mut failed = None;
+        for request in requests {
+            let decision = Decision::approve(self.cx.current_approver(None));
+            let sent = self.send_decision(request, decision, shown).await;
+            failed = failed.or(sent.err());
+        }
+        failed.map_or(Ok(()), Err)
     }
 
     async fn send_decision(

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     io::{self, Stdout},
+    sync::Arc,
 };
 
 use anstyle::{AnsiColor, Style};
@@ -14,14 +15,14 @@ use toolgate::{
     value::{CallId, Clock, SessionId, SystemClock, Timestamp},
 };
 
-use super::prompt::ApprovalPrompt;
+use super::prompt::{ApprovalPrompt, key_lines};
 use crate::{
-    env::style::{BAD, DIM, WARN},
+    env::style::{BAD, DIM, NOTE, WARN},
     show::{
         feed::FeedItem,
         render::{
             LiveArea, OutputRows, PAGE_ROWS, ReplyBlocks, SPINNER, StyledLine, call_line,
-            render_details, render_markdown, render_output, render_shown,
+            render_details, render_markdown, render_output, render_shown, terminal_size,
         },
         screen::{CallView, ConversationItem, SessionScreen},
     },
@@ -30,8 +31,11 @@ use crate::{
 /// The most rows shown of the reply that is still streaming.
 const MAX_REPLY_ROWS: usize = 8;
 
-/// The style of a key.
-const KEY: Style = Style::new().bold();
+/// The most rows shown below the question of what happened since it was asked.
+const MAX_HELD_ROWS: usize = 3;
+
+/// The number of frames after the last resize until a request is printed again.
+const RESIZE_FRAMES: usize = 3;
 
 /// The content of the terminal.
 pub(crate) struct LiveDisplay {
@@ -45,6 +49,13 @@ pub(crate) struct LiveDisplay {
     told_calls: HashSet<CallId>,
     /// Lines that are settled and not printed yet.
     settled: Vec<StyledLine>,
+    /// Lines that are printed when the current approval request is answered, so that nothing stands
+    /// between the request and the question.
+    held: Vec<StyledLine>,
+    /// The widest row that was printed of the current approval request.
+    request_width: usize,
+    /// The frame after which the current request is printed again, because it was cut by a resize.
+    reprint_at: Option<usize>,
     toasts: Vec<Toast>,
     /// How much of the output of a command is printed.
     rows: OutputRows,
@@ -78,6 +89,9 @@ impl LiveDisplay {
             told,
             told_calls,
             settled: Vec::new(),
+            held: Vec::new(),
+            request_width: 0,
+            reprint_at: None,
             toasts: Vec::new(),
             rows: OutputRows::Few,
             frame: 0,
@@ -133,8 +147,21 @@ impl LiveDisplay {
 
     /// Updates the prompt from the screen, and shows the approval request that comes up.
     pub(crate) fn update_prompt(&mut self) {
-        if let Some(request) = self.prompt.sync_requests(&self.screen) {
+        let came_up = self.prompt.sync_requests(&self.screen);
+        if came_up.is_some() || self.prompt.current().is_none() {
+            self.settled.append(&mut self.held);
+        }
+        if let Some(request) = came_up {
             self.show_request(&request);
+        }
+    }
+
+    /// Prints lines of the run for good, after the approval request that the user is asked about.
+    fn print_settled(&mut self, lines: impl IntoIterator<Item = StyledLine>) {
+        if self.prompt.current().is_some() {
+            self.held.extend(lines);
+        } else {
+            self.settled.extend(lines);
         }
     }
 
@@ -165,7 +192,28 @@ impl LiveDisplay {
     /// Prints an approval request from its beginning.
     pub(crate) fn show_request(&mut self, request: &ApprovalRequest) {
         self.settled.push(StyledLine::new());
+        self.request_width = 0;
+        self.reprint_at = None;
         self.print_page(request, 0);
+    }
+
+    /// Prints all of these requests and asks whether they are approved together. One that cannot be
+    /// shown in full at once is left to a decision of its own.
+    pub(crate) fn show_all(&mut self, requests: Vec<Arc<ApprovalRequest>>) {
+        let (shown, left): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
+            self.show_request(request);
+            self.prompt.is_complete(request)
+        });
+        for request in left {
+            let text = format!(
+                "{} is not shown in full: decide on it by itself",
+                request.tool
+            );
+            self.note(&text, WARN);
+        }
+        if !shown.is_empty() {
+            self.prompt.confirm_all(shown);
+        }
     }
 
     /// Prints the next page of an approval request.
@@ -185,11 +233,15 @@ impl LiveDisplay {
         };
         let end = rows.len().min(from.saturating_add(PAGE_ROWS));
         let left = rows.len() - end;
+        // The line after the title may be cut; every character of the request counts.
+        let width = |row: &StyledLine| StyledLine::plain(row.text().trim_end_matches('─')).width();
+        let widest = rows[from.min(end)..end].iter().map(width).max();
+        self.request_width = self.request_width.max(widest.unwrap_or_default());
         self.settled.extend(rows.into_iter().take(end).skip(from));
         if left > 0 {
             self.note(
                 &format!("… {left} more rows are not shown yet; v shows them"),
-                WARN,
+                Style::new().bold(),
             );
         }
         self.prompt.mark_printed(request, end, left == 0);
@@ -234,21 +286,35 @@ impl LiveDisplay {
     /// Advances the spinners.
     pub(crate) fn tick(&mut self) {
         self.frame += 1;
+        if self.reprint_at.is_some_and(|frame| frame <= self.frame)
+            && let Some(request) = self.prompt.current().cloned()
+        {
+            self.show_request(&request);
+        }
     }
 
     /// Draws everything.
     pub(crate) fn draw(&mut self) -> io::Result<()> {
+        // The terminal reports a new size after it has one, and a row that is too long for it would
+        // take two.
+        if let Some(size) = terminal_size() {
+            self.resize(size);
+        }
         let open = self.open_lines();
         let settled = std::mem::take(&mut self.settled);
         self.live.draw(settled, &open)
     }
 
-    /// Redraws everything at another size.
-    pub(crate) fn resize(&mut self, size: (u16, u16)) -> io::Result<()> {
-        // Hands new lines to the live area first: it redraws only what it has.
-        self.draw()?;
-        let open = self.open_lines();
-        self.live.resize(size, &open)
+    /// Uses another size from the next frame on.
+    pub(crate) fn resize(&mut self, size: (u16, u16)) {
+        if !self.live.resize(size) {
+            return;
+        }
+        // Some terminals cut the rows that do not fit any more, and an approver has to see all of them.
+        // Not at once: a window that is dragged reports many sizes.
+        if self.prompt.current().is_some() && self.request_width > self.width() {
+            self.reprint_at = Some(self.frame + RESIZE_FRAMES);
+        }
     }
 
     /// Prints what is settled and erases the open part for a while.
@@ -260,6 +326,7 @@ impl LiveDisplay {
 
     /// Prints what is settled, erases the open part and releases the terminal.
     pub(crate) fn release(&mut self) -> io::Result<()> {
+        self.settled.append(&mut self.held);
         self.print_replies_before(u64::MAX);
         self.pause()
     }
@@ -268,8 +335,7 @@ impl LiveDisplay {
     fn print_reply(&mut self, text: &str) {
         let lines = render_markdown(text, self.live.width() - 1);
         if !lines.is_empty() {
-            self.settled.push(StyledLine::new());
-            self.settled.extend(lines);
+            self.print_settled([StyledLine::new()].into_iter().chain(lines));
         }
     }
 
@@ -283,59 +349,55 @@ impl LiveDisplay {
             .call(invocation.id)
             .filter(|call| call.state.is_settled());
         let rows = settled.map(|call| {
+            let indent = StyledLine::plain("  ");
+            let line = self.render_call(call).wrap(self.width(), &indent);
             let output = render_output(call, self.rows, self.width());
-            std::iter::once(self.render_call(call)).chain(output)
+            line.into_iter().chain(output)
         });
         if let Some(rows) = rows
             // Later events of a settled call must not print it again.
             && self.told_calls.insert(invocation.id)
         {
-            self.settled.extend(rows);
+            self.print_settled(rows);
         }
     }
 
     /// Prints the items that event `number` added.
     fn print_new_items(&mut self, number: u64) {
-        let mut said = Vec::new();
+        let mut new = Vec::new();
         for (at, agent) in self.screen.agents().iter().enumerate() {
             let told = self.told.entry(agent.session).or_default();
-            for item in &agent.items[*told..] {
-                match item {
-                    ConversationItem::Model(text) => {
-                        said.push((at, agent.name.clone(), text.clone()))
-                    }
-                    ConversationItem::Note(text) => {
-                        self.settled.push(StyledLine::styled(text, DIM))
-                    }
-                    ConversationItem::User { .. } | ConversationItem::Call(_) => {}
-                }
-            }
+            let items = agent.items[*told..].iter().cloned();
+            new.extend(items.map(|item| (at == 0, agent.name.clone(), item)));
             *told = agent.items.len();
         }
-        for (at, name, text) in said {
-            match name {
-                _ if at == 0 => {
+        for (is_main, name, item) in new {
+            match item {
+                ConversationItem::Model(text) if is_main => {
                     // Its complete paragraphs were printed while they streamed.
                     if let Some(rest) = self.blocks.take_rest(number, &text) {
                         self.print_reply(&rest);
                     }
                 }
-                name => {
-                    let name = name.as_deref().unwrap_or("agent").to_owned();
-                    self.settled.push(StyledLine::styled(
-                        &format!("{name}:"),
-                        AnsiColor::Blue.on_default(),
-                    ));
-                    let lines = render_markdown(&text, self.live.width().saturating_sub(3));
-                    let set_in = |line: StyledLine| {
-                        let mut row = StyledLine::plain("  ");
-                        row.extend(line);
-                        row
-                    };
-                    self.settled.extend(lines.into_iter().map(set_in));
+                ConversationItem::Model(text) => self.print_agent_reply(name.as_deref(), &text),
+                ConversationItem::Note(text) => {
+                    self.print_settled([StyledLine::styled(&text, DIM)]);
                 }
+                ConversationItem::User { .. } | ConversationItem::Call(_) => {}
             }
         }
+    }
+
+    /// Prints a message of an agent below its name.
+    fn print_agent_reply(&mut self, name: Option<&str>, text: &str) {
+        let name = StyledLine::styled(&format!("{}:", name.unwrap_or("agent")), NOTE);
+        let lines = render_markdown(text, self.live.width().saturating_sub(3));
+        let set_in = |line: StyledLine| {
+            let mut row = StyledLine::plain("  ");
+            row.extend(line);
+            row
+        };
+        self.print_settled(std::iter::once(name).chain(lines.into_iter().map(set_in)));
     }
 
     fn render_call(&self, call: &CallView) -> StyledLine {
@@ -344,35 +406,70 @@ impl LiveDisplay {
 
     /// Returns the part that is redrawn.
     fn open_lines(&self) -> Vec<StyledLine> {
-        let mut lines = Vec::new();
+        let width = self.width();
+        let question = match (self.asking_to_leave, self.stopping) {
+            (true, _) => leave_question(width),
+            (false, true) => Vec::new(),
+            (false, false) => self.prompt.render_lines(width),
+        };
+        let toasts = self.toasts.iter().map(|toast| toast_line(toast, width));
+        if question.is_empty() {
+            let mut lines = self.reply_lines();
+            lines.extend(self.call_lines());
+            lines.extend(toasts);
+            lines.push(self.status_line());
+            return lines;
+        }
+        // Right below the request: what other calls do stands below the question.
+        let mut lines = question;
+        lines.extend(self.held_lines());
+        lines.extend(self.call_lines());
+        lines.extend(toasts);
+        lines
+    }
+
+    /// Returns the end of the reply that is still streaming.
+    fn reply_lines(&self) -> Vec<StyledLine> {
         let agent = self.screen.agents().first();
         let open = agent.map_or("", |agent| {
             self.blocks.open_text(agent.reply, &agent.coming)
         });
-        let coming = render_markdown(open, self.live.width() - 1);
-        lines.extend(
-            coming
-                .iter()
-                .skip(coming.len().saturating_sub(MAX_REPLY_ROWS))
-                .cloned(),
-        );
-        let calls: Vec<&CallView> = self.screen.open_calls().collect();
+        let mut lines = render_markdown(open, self.width());
+        lines.drain(..lines.len().saturating_sub(MAX_REPLY_ROWS));
+        lines
+    }
+
+    /// Returns a line for each call that is not settled, except those that the user is asked about.
+    fn call_lines(&self) -> Vec<StyledLine> {
+        let open = self.screen.open_calls();
+        let calls: Vec<&CallView> = open
+            .filter(|call| self.stopping || !self.prompt.is_asked(call.invocation.id))
+            .collect();
         let room = (self.live.height() / 3).max(2);
-        lines.extend(calls.iter().take(room).map(|call| self.render_call(call)));
+        let mut lines: Vec<StyledLine> = calls
+            .iter()
+            .take(room)
+            .map(|call| self.render_call(call))
+            .collect();
         if calls.len() > room {
-            lines.push(StyledLine::styled(
-                &format!("  … and {} more", calls.len() - room),
-                DIM,
-            ));
+            let more = format!("  … and {} more", calls.len() - room);
+            lines.push(StyledLine::styled(&more, DIM));
         }
-        let toasts = self.toasts.iter();
-        lines.extend(toasts.map(|toast| toast_line(toast, self.width())));
-        lines.push(self.status_line());
-        if self.asking_to_leave {
-            lines.push(leave_question());
-        } else if !self.stopping {
-            lines.extend(self.prompt.render_lines());
+        lines
+    }
+
+    /// Returns the last lines of what happened since the question was asked.
+    fn held_lines(&self) -> Vec<StyledLine> {
+        if self.held.is_empty() {
+            return Vec::new();
         }
+        let left = self.held.len().saturating_sub(MAX_HELD_ROWS);
+        let text = match left {
+            0 => "meanwhile:".to_owned(),
+            left => format!("meanwhile ({left} more lines above are printed after the answer):"),
+        };
+        let mut lines = vec![StyledLine::new(), StyledLine::styled(&text, DIM)];
+        lines.extend(self.held[left..].iter().cloned());
         lines
     }
 
@@ -380,7 +477,8 @@ impl LiveDisplay {
     #[cfg(test)]
     pub(crate) fn visible_text(&self) -> String {
         let open = self.open_lines();
-        let rows = self.settled.iter().chain(&open).map(StyledLine::text);
+        let printed = self.settled.iter().chain(&self.held);
+        let rows = printed.chain(&open).map(StyledLine::text);
         rows.collect::<Vec<_>>().join("\n")
     }
 
@@ -418,14 +516,15 @@ impl LiveDisplay {
 }
 
 /// Returns the question whether pending requests stay pending.
-fn leave_question() -> StyledLine {
-    StyledLine::styled("Stop the run? ", WARN)
-        .with("Enter", KEY)
-        .with(" leaves the request pending  ", Style::new())
-        .with("c", KEY)
-        .with(" cancels it  ", Style::new())
-        .with("Esc", KEY)
-        .with(" returns", Style::new())
+fn leave_question(width: usize) -> Vec<StyledLine> {
+    let keys = [
+        ("Enter", "leave the request pending"),
+        ("c", "cancel it"),
+        ("Esc", "return"),
+    ];
+    let mut lines = vec![StyledLine::styled("Stop the run?", Style::new().bold())];
+    lines.extend(key_lines(keys, width));
+    lines
 }
 
 fn toast_line(toast: &Toast, width: usize) -> StyledLine {
@@ -446,3 +545,6 @@ fn toast_line(toast: &Toast, width: usize) -> StyledLine {
     line.extend(offer);
     line
 }
+
+#[cfg(test)]
+mod tests;

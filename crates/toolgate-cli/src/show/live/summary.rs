@@ -183,8 +183,9 @@ pub(crate) fn render_summary(
 }
 
 fn headline(ending: &RunEnding) -> StyledLine {
-    let good = AnsiColor::Green.on_default().bold();
-    let warn = AnsiColor::Yellow.on_default().bold();
+    // Not bold: many terminals draw these brighter then, and they cannot be read on white.
+    let good = AnsiColor::Green.on_default();
+    let warn = AnsiColor::Yellow.on_default();
     let text = ending.end.text();
     let (text, style) = match ending.end {
         RunEnd::Completed => (text.to_owned(), good),

@@ -186,9 +186,8 @@ impl<'a> TerminalFollower<'a> {
             WakeCause::Pressed(Some(Ok(Input::Key(key)))) if key.kind != KeyEventKind::Release => {
                 return self.handle_key(key, job).await;
             }
-            WakeCause::Pressed(Some(Ok(Input::Resize(width, height)))) => {
-                self.display.resize((width, height))?
-            }
+            // A frame asks for the size itself.
+            WakeCause::Pressed(Some(Ok(Input::Resize(..)))) => self.display.draw()?,
             WakeCause::Pressed(Some(Ok(_))) => {}
             // The signal that the terminal was closed may come later.
             WakeCause::Pressed(Some(Err(_)) | None) => {

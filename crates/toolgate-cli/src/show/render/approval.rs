@@ -33,7 +33,8 @@ fn render_title(tool: &str, width: usize) -> StyledLine {
 }
 
 fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
-    let indent = StyledLine::styled(CONTINUED, DIM);
+    // Another colour than the margin of a new line.
+    let indent = StyledLine::styled(CONTINUED, NOTE);
     let head = field.head();
     let text = &head[field.name.as_str().len()..];
     let head = StyledLine::styled(field.name.as_str(), NOTE).with(text, Style::new());

@@ -33,7 +33,7 @@ pub fn call_line(call: &CallView, width: usize, now: Timestamp, frame: usize) ->
     let (sign, style) = call_sign(call, frame);
     let mut line = StyledLine::styled(sign, style).with(" ", Style::new());
     if let Some(agent) = &call.invocation.turn.agent_name {
-        line.push(&format!("{agent} ▸ "), AnsiColor::Blue.on_default());
+        line.push(&format!("{agent} ▸ "), NOTE);
     }
     line.push(call.invocation.tool.as_str(), Style::new().bold());
     let mut end = StyledLine::new();
@@ -79,7 +79,7 @@ pub(crate) fn call_sign(call: &CallView, frame: usize) -> (&'static str, Style) 
         // The call succeeded, and what it ran did not.
         CallState::Settled(Status::Ok) if failed_command(call).is_some() => ("✗", BAD),
         CallState::Requested => ("·", DIM),
-        CallState::Pending => ("?", WARN.bold()),
+        CallState::Pending => ("?", WARN),
         CallState::Approved => ("✔", GOOD),
         CallState::Running | CallState::External => (SPINNER[frame % SPINNER.len()], NOTE),
         CallState::Settled(status) => (status_sign(status), status_style(status)),

@@ -14,6 +14,10 @@ use super::StyledLine;
 const FRAME_BEGIN: &str = "\u{1b}[?2026h\u{1b}[?25l";
 const FRAME_END: &str = "\u{1b}[?2026l";
 
+// A terminal that has become narrower meanwhile cuts the rows of the open part, which are redrawn soon.
+const WRAP_OFF: &str = "\u{1b}[?7l";
+const WRAP_ON: &str = "\u{1b}[?7h";
+
 const SAVE_CURSOR: &str = "\u{1b}7";
 const RESTORE_CURSOR: &str = "\u{1b}8";
 const ERASE_ROW: &str = "\u{1b}[2K";
@@ -77,13 +81,19 @@ impl<W: Write> LiveArea<W> {
         self.write_frame(screen + "\u{1b}[?25h")
     }
 
-    /// Redraws the open part at a new size. What was printed for good stays as the terminal shows it.
-    pub fn resize(&mut self, (width, height): (u16, u16), open: &[StyledLine]) -> io::Result<()> {
-        self.width = usize::from(width.max(20));
-        self.height = usize::from(height.max(5));
-        // The rows of the open part may take more rows now, so everything below the cursor is erased.
+    /// Sets the size for the next frame, and returns true if it is another one. What was printed for
+    /// good stays as the terminal shows it.
+    pub fn resize(&mut self, (width, height): (u16, u16)) -> bool {
+        let width = usize::from(width.max(20));
+        let height = usize::from(height.max(5));
+        if width == self.width && height == self.height {
+            return false;
+        }
+        self.width = width;
+        self.height = height;
+        // The open part may take more rows now, so everything below the cursor is erased.
         self.drawn = self.height;
-        self.draw(Vec::new(), open)
+        true
     }
 
     fn max_open_rows(&self) -> usize {
@@ -94,15 +104,7 @@ impl<W: Write> LiveArea<W> {
 
     /// Erases the open part and leaves the cursor where it was: at its first column.
     fn erase_open(&mut self, screen: &mut String) {
-        screen.push('\r');
-        screen.push_str(SAVE_CURSOR);
-        for row in 0..self.drawn {
-            if row > 0 {
-                screen.push_str(NEXT_ROW);
-            }
-            screen.push_str(ERASE_ROW);
-        }
-        screen.push_str(RESTORE_CURSOR);
+        screen.push_str(&erase_rows(self.drawn));
         self.drawn = 0;
     }
 
@@ -110,11 +112,13 @@ impl<W: Write> LiveArea<W> {
         let shown = open
             .iter()
             .skip(open.len().saturating_sub(self.max_open_rows()));
+        screen.push_str(WRAP_OFF);
         for line in shown {
             // The last column stays free: writing to it makes some terminals wrap.
             self.push_row(&line.clip(self.width - 1), screen);
             self.drawn += 1;
         }
+        screen.push_str(WRAP_ON);
         if self.drawn > 0 {
             screen.push_str(&format!("\u{1b}[{}A", self.drawn));
         }
@@ -134,6 +138,13 @@ impl<W: Write> LiveArea<W> {
         self.to.write_all(screen.as_bytes())?;
         self.to.flush()
     }
+}
+
+/// Returns the codes that erase this many rows, from that of the cursor on. The cursor ends at the first
+/// column of its row.
+pub(crate) fn erase_rows(count: usize) -> String {
+    let rows = vec![ERASE_ROW; count].join(NEXT_ROW);
+    format!("\r{SAVE_CURSOR}{rows}{RESTORE_CURSOR}")
 }
 
 /// Wraps a settled line; continuation rows get the indentation of the first.
@@ -161,6 +172,8 @@ mod tests {
             .expect("text")
             .replace(FRAME_BEGIN, "")
             .replace(FRAME_END, "")
+            .replace(WRAP_OFF, "")
+            .replace(WRAP_ON, "")
     }
 
     #[test]
@@ -192,7 +205,8 @@ mod tests {
         let text = drawn(|live| {
             live.draw(lines(&["a b c d e f g h i j k l m n o"]), &lines(&["open"]))
                 .expect("draws");
-            live.resize((30, 6), &lines(&["open"])).expect("draws");
+            live.resize((30, 6));
+            live.draw(vec![], &lines(&["open"])).expect("draws");
             live.release().expect("draws");
         });
         for clearing in ["\u{1b}[J", "\u{1b}[0J", "\u{1b}[2J", "\u{1b}[H"] {

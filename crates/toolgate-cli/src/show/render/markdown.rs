@@ -7,7 +7,7 @@ use super::{StyledLine, TextTable};
 use crate::env::style::DIM;
 
 const CODE: Style = AnsiColor::Cyan.on_default();
-const LINK: Style = AnsiColor::Blue.on_default().underline();
+const LINK: Style = AnsiColor::Cyan.on_default().underline();
 const HEADING: Style = Style::new().bold().underline();
 
 /// Renders Markdown of a model in lines of at most `width` columns. Nothing in it can control the

@@ -18,6 +18,7 @@ pub(crate) use call::{call_sign, format_other_files};
 pub use diff::render_diff;
 pub use line::{StyledLine, StyledSpan};
 pub use live::LiveArea;
+pub(crate) use live::erase_rows;
 pub use markdown::render_markdown;
 pub use result::{OutputRows, render_output};
 pub(crate) use table::TextTable;

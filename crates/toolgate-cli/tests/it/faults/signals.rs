@@ -139,7 +139,7 @@ fn ctrl_c_at_a_request_asks_and_leaves_it_pending_by_default() {
         let mut terminal = world.terminal(&["change it"]).spawn();
         terminal.wait_for("Run write_file?");
         terminal.press_key(Key::Ctrl('c'));
-        terminal.wait_for("leaves the request pending");
+        terminal.wait_for("leave the request pending");
         terminal.send(keys);
         assert_eq!(terminal.wait_exit(), 130, "{}", terminal.transcript());
         assert_eq!(
@@ -157,7 +157,7 @@ fn escape_returns_from_the_question_to_the_request() {
     let mut terminal = world.terminal(&["change it"]).spawn();
     terminal.wait_for("Run write_file?");
     terminal.press_key(Key::Ctrl('c'));
-    terminal.wait_for("leaves the request pending");
+    terminal.wait_for("leave the request pending");
     terminal.press_key(Key::Escape);
     terminal.wait_for("Run write_file?");
     terminal.send("y");

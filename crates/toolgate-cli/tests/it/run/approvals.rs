@@ -2,7 +2,7 @@
 
 use crate::account_name;
 use toolgate::{Status, event::ToolEvent};
-use toolgate_testkit::terminal::{CellColor, Key, TerminalScreen};
+use toolgate_testkit::terminal::{CellColor, Key, Terminal, TerminalScreen};
 
 use crate::run::world::{RunWorld, path_text};
 
@@ -189,13 +189,49 @@ const TWO: &str = r#"
     text = "Both are changed."
 "#;
 
+/// Waits until both requests are listed with the arrow on the first, and marks the one for `path`.
+fn mark_request(terminal: &mut Terminal, path: &str) {
+    let listed = format!("write_file {path}");
+    let screen = terminal.wait_until("both requests", |screen| {
+        screen.contains("2 requests are pending") && screen.contains("▸ 1 write_file")
+    });
+    let rows = screen.rows();
+    let row = rows.iter().find(|row| row.contains(&listed));
+    let number = row.and_then(|row| row.trim_start_matches(['▸', ' ']).chars().next());
+    let number = number.unwrap_or_else(|| panic!("{path} in\n{screen}"));
+    terminal.press_key(Key::Char(number));
+    terminal.wait_for(&format!("▸ {number} {listed}"));
+}
+
+#[test]
+fn all_requests_are_shown_and_then_approved_together() {
+    let world = RunWorld::new(TWO);
+    let mut terminal = world.terminal(&["change them"]).size(60, 40).spawn();
+    terminal.wait_for("A approve all");
+    terminal.press_key(Key::Char('A'));
+    let screen = terminal.wait_for("Approve all 2 requests above?");
+    let shown = screen.text().to_owned();
+    let end = shown.find("Approve all 2").expect("the question");
+    for part in ["path: a.txt", "path: b.txt"] {
+        assert!(shown[..end].contains(part), "{part} in\n{screen}");
+    }
+    terminal.press_key(Key::Char('n'));
+    terminal.wait_for("2 requests are pending");
+    assert!(world.approved_paths().is_empty());
+    terminal.press_key(Key::Char('A'));
+    terminal.wait_for("Approve all 2 requests above?");
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+    let mut approved = world.approved_paths();
+    approved.sort();
+    assert_eq!(approved, ["a.txt", "b.txt"]);
+}
+
 #[test]
 fn two_approval_requests_are_decided_in_any_order() {
     let world = RunWorld::new(TWO);
     let mut terminal = world.terminal(&["change them"]).spawn();
-    terminal.wait_for("2 write_file b.txt");
-    terminal.press_key(Key::Char('2'));
-    terminal.wait_for("▸ 2 write_file b.txt");
+    mark_request(&mut terminal, "b.txt");
     terminal.press_key(Key::Char('y'));
     terminal.wait_until("one approval request left", |screen| {
         screen.contains(ASKED) && !screen.contains("▸")
@@ -209,9 +245,7 @@ fn two_approval_requests_are_decided_in_any_order() {
 fn a_postponed_approval_stays_pending_until_the_session_is_resumed() {
     let mut world = RunWorld::new(TWO);
     let mut terminal = world.terminal(&["change them"]).spawn();
-    terminal.wait_for("2 write_file b.txt");
-    terminal.press_key(Key::Char('1'));
-    terminal.wait_for("▸ 1 write_file a.txt");
+    mark_request(&mut terminal, "a.txt");
     terminal.press_key(Key::Char('s'));
     terminal.wait_until("one approval request left", |screen| {
         screen.contains(ASKED) && !screen.contains("▸")
@@ -276,13 +310,13 @@ fn every_line_of_a_request_is_printed_before_it_can_be_approved() {
     let lines: String = (0..1_500).map(|n| format!("line {n}\n")).collect();
     let world = RunWorld::new(&write_script(&lines));
     let mut terminal = world.terminal(&["write it"]).spawn();
-    terminal.wait_for("v show the rest");
+    terminal.wait_for("v view all");
     // Without the rest on the screen `y` is not an answer.
     terminal.press_key(Key::Char('y'));
     for _ in 0..4 {
         terminal.press_key(Key::Char('v'));
     }
-    terminal.wait_for("y yes");
+    terminal.wait_for("y approve");
     terminal.press_key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
     let transcript = terminal.transcript();
@@ -298,7 +332,7 @@ fn an_approval_without_the_rest_on_the_screen_takes_another_key_and_is_recorded(
     let lines: String = (0..1_500).map(|n| format!("line {n}\n")).collect();
     let world = RunWorld::new(&write_script(&lines));
     let mut terminal = world.terminal(&["write it"]).spawn();
-    terminal.wait_for("u yes, without reading the rest");
+    terminal.wait_for("u approve unread");
     terminal.press_key(Key::Char('u'));
     assert_eq!(terminal.wait_exit(), 0);
     assert_eq!(world.read("a.txt"), lines);

@@ -16,17 +16,30 @@ const WIDE: &str = r#"
 fn a_narrow_terminal_shows_everything_that_matters() {
     let world = RunWorld::new(WIDE);
     let mut terminal = world.terminal(&["write"]).size(60, 24).spawn();
-    let screen = terminal.wait_for("Run write_file?");
-    for part in ["日本語のテキスト", "in English", "+界", "y yes"] {
+    let screen = terminal.wait_for("s later");
+    for part in [
+        "日本語のテキスト",
+        "in English",
+        "+界",
+        "y approve",
+        "? explain",
+    ] {
         assert!(screen.contains(part), "{part} in\n{screen}");
     }
-    assert!(
-        screen
-            .rows()
-            .iter()
-            .any(|row| row.starts_with("? write_file") && row.contains('…')),
-        "{screen}"
-    );
+    // The question names the tool, and nothing else repeats the request.
+    let named = |row: &&String| row.contains("write_file");
+    assert_eq!(screen.rows().iter().filter(named).count(), 2, "{screen}");
+    terminal.press_key(Key::Ctrl('c'));
+    let screen = terminal.wait_for("Stop the run?");
+    for part in [
+        "Enter leave the request pending",
+        "c cancel it",
+        "Esc return",
+    ] {
+        assert!(screen.contains(part), "{part} in\n{screen}");
+    }
+    terminal.press_key(Key::Escape);
+    terminal.wait_for("y approve");
     terminal.press_key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
 }
@@ -44,14 +57,35 @@ fn resizing_changes_only_the_display() {
                 .iter()
                 .filter(|row| row.contains("Run write_file?"))
                 .count();
-            let keys = rows.iter().filter(|row| row.starts_with("y yes")).count();
+            let keys = rows
+                .iter()
+                .filter(|row| row.starts_with("y approve"))
+                .count();
             screen.size() == (columns, rows.len() as u16) && (asked, keys) == (1, 1)
         });
-        assert!(
-            screen.rows().iter().any(|row| row.contains("? write_file")),
-            "{screen}"
-        );
+        assert!(screen.contains("s later"), "{screen}");
     }
+    terminal.press_key(Key::Char('y'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn a_request_that_no_longer_fits_is_printed_again_in_full() {
+    let world = RunWorld::new(WIDE);
+    let mut terminal = world.terminal(&["write"]).size(100, 30).spawn();
+    terminal.wait_for("Run write_file?");
+    terminal.resize(40, 30);
+    // The rows of the first print are cut by a terminal that does not wrap lines anew.
+    let whole = "a_file_with_quite_a_long_name_for_a_narrow_terminal.txt";
+    terminal.wait_until("the request in narrow rows", |screen| {
+        let rows = screen.rows();
+        let begins = rows.iter().rposition(|row| row.starts_with("path: "));
+        let shown = begins.map(|at| {
+            let next = rows[at + 1].trim_start_matches("  ┆ ");
+            format!("{}{next}", rows[at].trim_start_matches("path: "))
+        });
+        shown.as_deref() == Some(whole) && screen.contains("y approve")
+    });
     terminal.press_key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
 }

@@ -66,6 +66,33 @@ fn a_running_command_is_stopped_and_the_model_reads_the_outcome() {
 }
 
 #[test]
+fn ctrl_z_suspends_the_program_and_the_shell_continues_it() {
+    let world = RunWorld::new(
+        r#"
+        [[reply]]
+        calls = [{ tool = "write_file", arguments = { path = "a.txt", content = "two\n" } }]
+        [[reply]]
+        text = "It is changed."
+        "#,
+    );
+    let mut shell = world.shell().spawn();
+    shell.send("$RUN change it\n");
+    shell.wait_for("y approve");
+    shell.press_key(Key::Ctrl('z'));
+    let screen = shell.wait_for("Stopped");
+    assert!(!screen.contains("y approve"), "{screen}");
+    assert!(!screen.cursor_hidden, "{screen}");
+    shell.send("fg\n");
+    shell.wait_for("y approve");
+    shell.press_key(Key::Char('y'));
+    // The last line of the summary: until then the program reads the keys.
+    shell.wait_for("toolgate sessions show");
+    shell.send("exit\n");
+    assert_eq!(shell.wait_exit(), 0);
+    assert_eq!(world.read("a.txt"), "two\n");
+}
+
+#[test]
 fn a_signal_to_terminate_does_the_same() {
     let mut world = RunWorld::new(SHELL);
     let mut terminal = world.terminal(&["sleep", "--approve", "yes"]).spawn();

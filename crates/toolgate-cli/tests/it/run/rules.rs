@@ -149,6 +149,16 @@ fn new_world() -> RunWorld {
 
 const ASK: [&str; 2] = ["--approve", "ask"];
 
+/// Returns the tool of the marked row in a list of requests.
+fn listed_tool(row: &str) -> Option<String> {
+    let (_, listed) = row.split_once('▸')?;
+    let mut words = listed.split_whitespace();
+    words
+        .next()
+        .filter(|number| number.parse::<u32>().is_ok())?;
+    words.next().map(str::to_owned)
+}
+
 /// Decides on every pending approval with the keys of "always allow", in the scope of the project.
 fn press_always(terminal: &mut Terminal, current: fn(&TerminalScreen) -> Option<String>) {
     let mut done = BTreeSet::new();
@@ -222,7 +232,8 @@ fn always_in_run_allows_exactly_this_call_of_any_tool() {
         .spawn();
     press_always(&mut terminal, |screen| {
         let rows = screen.rows();
-        let tool = |row: &String| Some(row.strip_prefix("Run ")?.strip_suffix('?')?.to_owned());
+        let asked = |row: &String| Some(row.strip_prefix("Run ")?.strip_suffix('?')?.to_owned());
+        let tool = |row: &String| asked(row).or_else(|| listed_tool(row));
         rows.iter().rev().find_map(tool)
     });
     assert_eq!(terminal.wait_exit(), 0);
@@ -241,15 +252,7 @@ fn always_in_chat_allows_exactly_this_call_of_any_tool() {
     terminal.press_key(Key::Tab);
     press_always(&mut terminal, |screen| {
         let rows = screen.rows();
-        let tool = |row: &String| {
-            let (_, listed) = row.split_once('▸')?;
-            let mut words = listed.split_whitespace();
-            words
-                .next()
-                .filter(|number| number.parse::<u32>().is_ok())?;
-            words.next().map(str::to_owned)
-        };
-        rows.iter().find_map(tool)
+        rows.iter().find_map(|row| listed_tool(row))
     });
     terminal.wait_for("That was all.");
     terminal.press_key(Key::Ctrl('q'));

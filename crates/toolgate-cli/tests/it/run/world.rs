@@ -101,6 +101,17 @@ impl RunWorld {
         self.terminal_of("run", arguments)
     }
 
+    /// Builds an interactive shell in a terminal, in which `$RUN` is `toolgate run` with the model.
+    pub(crate) fn shell(&self) -> TerminalBuilder {
+        let builder = Terminal::builder("bash")
+            .args(["--norc", "--noprofile", "-i"])
+            .env("RUN", format!("{PROGRAM} run --model {}", self.model))
+            .dir(self.work());
+        self.variables()
+            .into_iter()
+            .fold(builder, |builder, (name, value)| builder.env(name, value))
+    }
+
     /// Builds `toolgate chat` in a terminal.
     pub(crate) fn chat(&self, arguments: &[&str]) -> TerminalBuilder {
         self.terminal_of("chat", arguments)
