@@ -135,7 +135,7 @@ pub use store::records::{
 };
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
-    SessionFilter, SessionRow, SessionUpdate, TurnFilter, TurnRow,
+    SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,
 };
 pub use store::run_record::{OnCap, RunRecord};
 pub use store::{Store, StoreError, UnavailableReason};

@@ -5,8 +5,8 @@ use std::{borrow::Cow, sync::Arc};
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
     AccountKey, ApprovalState, Event, HiddenSessions, Labels, LastRun, LedgerDraft, MessageRecord,
-    Principal, RecordKey, RowChange, RunState, SessionId, SessionUpdate, StoreError, StoreRecord,
-    Timestamp, WriteBatch,
+    Principal, RecordKey, RowChange, RunState, SessionId, SessionOrder, SessionTitle,
+    SessionUpdate, StoreError, StoreRecord, Timestamp, WriteBatch,
 };
 
 use crate::checksum::RowChecksum;
@@ -21,6 +21,8 @@ pub(crate) struct EncodedBatch {
     pub(crate) entries: Vec<LedgerDraft>,
     pub(crate) taken_posts: Option<u64>,
     pub(crate) session: Option<EncodedSessionUpdate>,
+    /// True if the events are a use of the session.
+    pub(crate) is_use: bool,
 }
 
 /// The changed columns of a session's row, in their encoded form.
@@ -30,6 +32,7 @@ pub(crate) struct EncodedSessionUpdate {
     /// JSON; never empty, so that a column without a change can be told apart.
     pub(crate) labels: Cow<'static, str>,
     pub(crate) last_run: Option<LastRun>,
+    pub(crate) title: Option<SessionTitle>,
 }
 
 /// An event in its encoded form.
@@ -54,6 +57,11 @@ impl EncodedBatch {
         let session = SessionUpdate::from_events(batch.events.iter())
             .map(EncodedSessionUpdate::new)
             .transpose()?;
+        let is_first = batch
+            .events
+            .first()
+            .is_some_and(|event| event.sequence() == 1);
+        let is_use = is_first || session.is_some();
         let events = batch
             .events
             .into_iter()
@@ -66,6 +74,7 @@ impl EncodedBatch {
             entries: batch.entries,
             taken_posts: batch.taken_posts,
             session,
+            is_use,
         })
     }
 }
@@ -81,6 +90,7 @@ impl EncodedSessionUpdate {
             principal: update.principal,
             labels,
             last_run: update.last_run,
+            title: update.title,
         })
     }
 }
@@ -249,6 +259,14 @@ pub(crate) fn unfinished_condition(unfinished: bool) -> &'static str {
         "AND run_state IN ('running', 'suspended')"
     } else {
         ""
+    }
+}
+
+/// Returns the SQL for the order of a list of sessions.
+pub(crate) fn session_order(order: SessionOrder) -> &'static str {
+    match order {
+        SessionOrder::Id => "id",
+        SessionOrder::LastUse => "last_use DESC, id",
     }
 }
 

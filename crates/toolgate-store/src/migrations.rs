@@ -52,6 +52,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "checked",
         sql: include_str!("../migrations/sqlite/0006_checked.sql"),
     },
+    Migration {
+        version: 7,
+        name: "titles",
+        sql: include_str!("../migrations/sqlite/0007_titles.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -86,6 +91,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 6,
         name: "checked",
         sql: include_str!("../migrations/postgres/0006_checked.sql"),
+    },
+    Migration {
+        version: 7,
+        name: "titles",
+        sql: include_str!("../migrations/postgres/0007_titles.sql"),
     },
 ];
 

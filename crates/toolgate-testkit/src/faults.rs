@@ -18,8 +18,8 @@ use toolgate_core::{
     CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
     LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
     MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow,
-    WriteBatch,
+    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
+    TurnRow, WriteBatch,
 };
 
 /// A method of a store.
@@ -42,6 +42,7 @@ pub enum StoreCall {
     Posts,
     Sessions,
     HideSession,
+    RenameSession,
     EraseSession,
     Turns,
     Approvals,
@@ -72,7 +73,12 @@ impl StoreCall {
                 | C::SealEntries
         ) || matches!(
             self,
-            C::Reserve | C::SettleCharge | C::ReleaseCharge | C::HideSession | C::EraseSession
+            C::Reserve
+                | C::SettleCharge
+                | C::ReleaseCharge
+                | C::HideSession
+                | C::RenameSession
+                | C::EraseSession
         )
     }
 }
@@ -267,6 +273,7 @@ impl<S: Store> CatalogueStore for FaultyStore<S> {
         turns = Turns(filter: TurnFilter) -> Vec<TurnRow>;
         approvals = Approvals(filter: ApprovalFilter) -> Vec<ApprovalRow>;
         hide_session = HideSession(session: SessionId, at: Option<Timestamp>) -> ();
+        rename_session = RenameSession(session: SessionId, title: SessionTitle) -> ();
         erase_session = EraseSession(session: SessionId, now: Timestamp) -> ErasedSessions;
     }
 }

@@ -218,8 +218,8 @@ pub mod store {
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
         LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
         RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SessionFilter,
-        SessionRow, SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, TurnFilter,
-        TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
+        StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
     };
     pub use toolgate_store::*;
 }

@@ -73,8 +73,6 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
         (true, false) => ChatOpening::Wait,
     };
     let id = session.id();
-    // Before the first message, so that `--resume` finds the session even after a crash.
-    ids::store_workspace(gate.store(), &cx.paths.workspace, id).await?;
     let evidence = gate.evidence();
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
     let exit = sign_receipts(cx, &evidence, exit).await?;

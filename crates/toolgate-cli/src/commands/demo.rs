@@ -144,7 +144,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
     if let Some(session) = session {
         builder = builder.session(session);
     }
-    let session = open_displayed_session(cx, &gate, builder).await?;
+    let session = open_displayed_session(cx, builder).await?;
     if let (DemoPart::Rest(id), true) = (part, cx.out.is_json()) {
         // The events of the killed process are part of the stream.
         for event in gate.store().events(id, 0, usize::MAX).await? {

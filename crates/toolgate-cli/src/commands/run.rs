@@ -136,7 +136,7 @@ async fn run_task(
         .talk
         .confirm_take_over(cx, &gate, named, builder)
         .await?;
-    let session = open_displayed_session(cx, &gate, builder).await?;
+    let session = open_displayed_session(cx, builder).await?;
     let watch = DisplayedRun {
         input: said.text.map(RunInput::from),
         pieces: args.pieces,
@@ -146,10 +146,9 @@ async fn run_task(
     watch.run_to_end(cx, &gate, &session).await
 }
 
-/// Opens a session for the display that `cx` selects, and stores its workspace.
+/// Opens a session for the display that `cx` selects.
 pub(crate) async fn open_displayed_session(
     cx: &CommandContext,
-    gate: &Gate,
     mut builder: SessionBuilder<Gated>,
 ) -> Result<Session, CliError> {
     // Only at a terminal can the user answer while the run waits; elsewhere it must end as
@@ -157,10 +156,7 @@ pub(crate) async fn open_displayed_session(
     if DisplayMode::for_context(cx) == DisplayMode::Terminal {
         builder = builder.wait_for_answers();
     }
-    let session = builder.build().await?;
-    // Before the first message, so that `--resume` finds the session even after a crash.
-    ids::store_workspace(gate.store(), &cx.paths.workspace, session.id()).await?;
-    Ok(session)
+    Ok(builder.build().await?)
 }
 
 /// A run that is displayed until it ends.

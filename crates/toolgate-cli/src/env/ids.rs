@@ -5,10 +5,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
 use toolgate::{
-    store::{ApprovalFilter, ApprovalRow, HiddenSessions, RecordKey, SessionFilter, StoreHandle},
-    value::{ApprovalId, Digest, Json, SessionId, Timestamp},
+    store::{
+        ApprovalFilter, ApprovalRow, HiddenSessions, SessionFilter, SessionOrder, StoreHandle,
+    },
+    value::{ApprovalId, SessionId},
 };
 
 use crate::CliError;
@@ -19,8 +20,6 @@ const SHORT_LENGTH: usize = 8;
 const MIN_LENGTH: usize = 4;
 /// The number of rows per query.
 const PAGE: usize = 500;
-/// The number of newest sessions of a workspace that are searched for the one used last.
-const RECENT_SESSIONS: usize = 50;
 
 /// Shortens an id to its last characters.
 pub fn short_id(id: impl ToString) -> String {
@@ -120,26 +119,6 @@ pub async fn find_approval(store: &StoreHandle, text: &str) -> Result<ApprovalRo
         .ok_or_else(unknown)
 }
 
-/// Stores that a session works in `workspace`.
-///
-/// # Errors
-///
-/// Fails if the store cannot write.
-pub async fn store_workspace(
-    store: &StoreHandle,
-    workspace: &Path,
-    session: SessionId,
-) -> Result<(), CliError> {
-    // Two records: one lists the sessions of a workspace, the other finds the workspace of a
-    // session.
-    let key = RecordKey::Other(format!("{}{session}", workspace_prefix(workspace)).into());
-    let value = Json::new(json!({ "workspace": workspace.display().to_string() }))
-        .unwrap_or_else(|_| Json::null());
-    store.put_json_once(key, value.clone()).await?;
-    store.put_json_once(workspace_key(session), value).await?;
-    Ok(())
-}
-
 /// Returns the directory that a session works in, if it was stored.
 ///
 /// # Errors
@@ -149,9 +128,9 @@ pub async fn workspace_of(
     store: &StoreHandle,
     session: SessionId,
 ) -> Result<Option<PathBuf>, CliError> {
-    let stored = store.load_json(&workspace_key(session)).await?;
-    let path = stored.as_ref().and_then(|value| value.get("workspace"));
-    Ok(path.and_then(|path| path.as_str()).map(PathBuf::from))
+    let rows = store.sessions(SessionFilter::for_session(session)).await?;
+    let directory = rows.into_iter().find_map(|row| row.directory);
+    Ok(directory.map(|directory| PathBuf::from(&*directory)))
 }
 
 /// Finds the session that `text` names, and rejects it if it works in another directory than
@@ -175,10 +154,6 @@ pub async fn find_session_in(
     }
 }
 
-fn workspace_key(session: SessionId) -> RecordKey {
-    RecordKey::Other(format!("workspace-of/{session}").into())
-}
-
 /// Returns the one of `ids` that begins or ends with `text`; `None` if no id does.
 pub fn find_id<Id: Copy + PartialEq + ToString>(
     text: &str,
@@ -197,7 +172,8 @@ pub fn find_id<Id: Copy + PartialEq + ToString>(
     single_match(text, what, found)
 }
 
-/// Returns the session of `workspace` that was used last; hidden ones are skipped.
+/// Returns the session of `workspace` that was used last; hidden ones are skipped, and so are single
+/// calls and the sessions of agents.
 ///
 /// # Errors
 ///
@@ -206,59 +182,17 @@ pub async fn last_session(
     store: &StoreHandle,
     workspace: &Path,
 ) -> Result<Option<SessionId>, CliError> {
-    let mut last: Option<(Timestamp, SessionId)> = None;
-    // Ids are in the order of creation; the last use is known only from the row of each session.
-    for session in sessions_of(store, workspace)
-        .await?
-        .into_iter()
-        .rev()
-        .take(RECENT_SESSIONS)
-    {
-        let row = store
-            .sessions(SessionFilter::for_session(session))
-            .await?
-            .pop()
-            .filter(|row| row.hidden_at.is_none());
-        if let Some(row) = row
-            && last.is_none_or(|(at, _)| row.updated_at > at)
-        {
-            last = Some((row.updated_at, session));
-        }
-    }
-    Ok(last.map(|(_, session)| session))
-}
-
-/// Returns the sessions of `workspace`, oldest first.
-///
-/// # Errors
-///
-/// Fails if the store cannot answer.
-pub async fn sessions_of(
-    store: &StoreHandle,
-    workspace: &Path,
-) -> Result<Vec<SessionId>, CliError> {
-    let prefix = workspace_prefix(workspace);
-    let mut found = Vec::new();
-    let mut after = None;
-    loop {
-        let page = store.list_json(&prefix, after.as_deref(), PAGE).await?;
-        found.extend(
-            page.iter()
-                .filter_map(|(key, _)| key.strip_prefix(&prefix)?.parse::<SessionId>().ok()),
-        );
-        match page.last() {
-            Some((last, _)) if page.len() == PAGE => after = Some(last.to_string()),
-            _ => return Ok(found),
-        }
-    }
-}
-
-fn workspace_prefix(workspace: &Path) -> String {
-    // A path may hold any byte, also a slash or a quote; its digest is safe in a key.
-    format!(
-        "workspace/{}/",
-        Digest::of_bytes(workspace.as_os_str().as_encoded_bytes())
-    )
+    let filter = SessionFilter {
+        directory: Some(workspace.display().to_string().into()),
+        order: SessionOrder::LastUse,
+        limit: PAGE,
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(filter).await?;
+    let last = rows
+        .iter()
+        .find(|row| row.last_run.is_some() && row.parent.is_none());
+    Ok(last.map(|row| row.session))
 }
 
 /// A part of an id.
@@ -299,13 +233,23 @@ fn single_match<Id: Copy + ToString>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use toolgate::{Registry, Session, model::ScriptedModel, store::MemoryStore};
+    use std::time::Duration;
+    use toolgate::{Registry, Session, model::ScriptedModel, store::MemoryStore, value::Timestamp};
+    use toolgate_testkit::TestClock;
 
-    async fn run_session(store: &StoreHandle) -> SessionId {
+    async fn run_session(
+        store: &StoreHandle,
+        directory: &'static str,
+        clock: TestClock,
+    ) -> SessionId {
         let model = ScriptedModel::from_toml("[[reply]]\ntext = 'hello'").expect("a scenario");
         let kept = store.clone();
-        let builder =
-            Session::ungated(model, Registry::new()).dispatcher(|builder| builder.store(kept));
+        let builder = Session::ungated(model, Registry::new()).dispatcher(|builder| {
+            builder
+                .store(kept)
+                .directory(Path::new(directory))
+                .clock(clock)
+        });
         let session = builder.build().await.expect("builds");
         session.run("hello").await.expect("runs");
         session.id()
@@ -314,8 +258,9 @@ mod tests {
     #[tokio::test]
     async fn a_session_is_found_by_a_unique_beginning_or_end_of_its_id() {
         let store = StoreHandle::new(MemoryStore::new());
-        let one = run_session(&store).await;
-        let two = run_session(&store).await;
+        let here = "/here";
+        let one = run_session(&store, here, TestClock::new()).await;
+        let two = run_session(&store, here, TestClock::new()).await;
         assert_eq!(
             find_session(&store, &one.to_string()).await.expect("found"),
             one
@@ -358,10 +303,12 @@ mod tests {
         let here = Path::new("/here");
         let there = Path::new("/there");
         assert_eq!(last_session(&store, here).await.expect("reads"), None);
-        let one = run_session(&store).await;
-        store_workspace(&store, here, one).await.expect("kept");
-        let two = run_session(&store).await;
-        store_workspace(&store, there, two).await.expect("kept");
+        let clock = TestClock::new();
+        clock.advance(Duration::from_secs(3_600));
+        let old = run_session(&store, "/here", clock).await;
+        // The clock was set back by an hour.
+        let one = run_session(&store, "/here", TestClock::new()).await;
+        let two = run_session(&store, "/there", TestClock::new()).await;
         assert_eq!(
             find_session_in(&store, &short_id(two), there)
                 .await
@@ -378,12 +325,11 @@ mod tests {
             "{elsewhere}"
         );
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
-        assert_eq!(sessions_of(&store, there).await.expect("reads"), [two]);
         store
             .hide_session(one, Some(Timestamp::EPOCH))
             .await
             .expect("hides");
-        assert_eq!(last_session(&store, here).await.expect("reads"), None);
+        assert_eq!(last_session(&store, here).await.expect("reads"), Some(old));
         assert_eq!(
             find_session(&store, &short_id(one))
                 .await

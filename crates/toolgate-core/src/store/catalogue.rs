@@ -3,8 +3,8 @@
 use std::future::Future;
 
 use crate::{
-    ApprovalFilter, ApprovalRow, ErasedSessions, SessionFilter, SessionId, SessionRow, StoreError,
-    Timestamp, TurnFilter, TurnRow,
+    ApprovalFilter, ApprovalRow, ErasedSessions, SessionFilter, SessionId, SessionRow,
+    SessionTitle, StoreError, Timestamp, TurnFilter, TurnRow,
 };
 
 /// The lists of sessions, turns and approvals, and hiding and erasing sessions.
@@ -14,7 +14,8 @@ use crate::{
 ///
 /// [`RowChange`]: crate::RowChange
 pub trait CatalogueStore: Send + Sync + 'static {
-    /// Lists sessions, oldest first. Hidden ones are left out unless the filter asks for them.
+    /// Lists sessions in the order of the filter. Hidden ones are left out unless the filter asks
+    /// for them.
     fn sessions(
         &self,
         filter: SessionFilter,
@@ -39,6 +40,13 @@ pub trait CatalogueStore: Send + Sync + 'static {
         &self,
         session: SessionId,
         at: Option<Timestamp>,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Replaces the title of a session. A session that does not exist is not an error.
+    fn rename_session(
+        &self,
+        session: SessionId,
+        title: SessionTitle,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Deletes a session and those of its agents, all or nothing: events, messages, records of

@@ -189,6 +189,8 @@ pub struct LeaseRequest {
     /// The session whose call started this one, if it is the session of an agent. The first lease
     /// that names it sets it for good.
     pub parent: Option<SessionId>,
+    /// The directory that the session works in. The first lease that names it sets it for good.
+    pub directory: Option<Arc<str>>,
 }
 
 impl LeaseRequest {

@@ -10,8 +10,8 @@ use crate::{
     CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
     LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
     MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, Store, StoreError, StoreRecord, Timestamp, TurnFilter, TurnRow,
-    WriteBatch,
+    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
+    TurnRow, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -140,6 +140,7 @@ passed_on! {
         turns<'a>(filter: TurnFilter) -> Vec<TurnRow>;
         approvals<'a>(filter: ApprovalFilter) -> Vec<ApprovalRow>;
         hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
+        rename_session<'a>(session: SessionId, title: SessionTitle) -> ();
         erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
     }
 }

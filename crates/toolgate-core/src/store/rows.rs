@@ -1,6 +1,6 @@
 //! The lists that a store derives from its logs, and how events change them.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,13 @@ pub struct SessionRow {
     pub labels: Labels,
     /// Its last run, if it has one.
     pub last_run: Option<LastRun>,
+    /// Its title: the first message of the user, or the name that it was given.
+    pub title: Option<SessionTitle>,
+    /// The directory that it works in.
+    pub directory: Option<Arc<str>>,
+    /// The number of its last use. Each use of any session gets a higher number than all before it,
+    /// whatever the clock says.
+    pub last_use: u64,
 }
 
 /// The last run of a session, as its events say.
@@ -71,8 +78,12 @@ pub struct SessionFilter {
     pub principal: Option<Principal>,
     /// Only those with all of these labels.
     pub labels: Labels,
+    /// Only those that work in this directory.
+    pub directory: Option<Arc<str>>,
     /// The treatment of hidden ones.
     pub hidden: HiddenSessions,
+    /// The order of the list.
+    pub order: SessionOrder,
     /// At most this many.
     pub limit: usize,
 }
@@ -87,6 +98,16 @@ pub enum HiddenSessions {
     Included,
     /// Only they are listed.
     Only,
+}
+
+/// The order of a list of sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SessionOrder {
+    /// By id: the oldest comes first, as far as the clock was right.
+    #[default]
+    Id,
+    /// By use: the one that was used last comes first.
+    LastUse,
 }
 
 /// A turn in a list.
@@ -188,7 +209,9 @@ impl Default for SessionFilter {
             unfinished: false,
             principal: None,
             labels: Labels::default(),
+            directory: None,
             hidden: HiddenSessions::Excluded,
+            order: SessionOrder::Id,
             limit: 100,
         }
     }
@@ -205,10 +228,11 @@ impl SessionFilter {
         }
     }
 
-    /// Checks whether principal, labels and the last run of a row pass the filter.
+    /// Checks whether principal, labels, directory and the last run of a row pass the filter.
     pub(crate) fn matches_run(&self, row: &SessionRow) -> bool {
         let is_unfinished = row.last_run.is_some_and(|last| last.state.is_unfinished());
         (!self.unfinished || is_unfinished)
+            && (self.directory.is_none() || self.directory == row.directory)
             && (self.principal.is_none() || self.principal == row.principal)
             && row.labels.contains_all(&self.labels)
     }
@@ -332,13 +356,19 @@ pub struct SessionUpdate {
     pub labels: Labels,
     /// The last run. Without one, the row keeps what it has.
     pub last_run: Option<LastRun>,
+    /// The title. A row that has one keeps it.
+    pub title: Option<SessionTitle>,
 }
 
 impl SessionUpdate {
-    /// Returns what `events` change, if anything. The last of them counts.
+    /// Returns what `events` change, if anything. The last of them counts; the title is that of the
+    /// first.
+    ///
+    /// A session with an update is in use: its row gets a new number of the last use.
     pub fn from_events<'a>(
-        events: impl DoubleEndedIterator<Item = &'a Arc<Event>>,
+        events: impl DoubleEndedIterator<Item = &'a Arc<Event>> + Clone,
     ) -> Option<Self> {
+        let title = events.clone().find_map(|event| title_of_message(event));
         let mut update: Option<Self> = None;
         for event in events.rev() {
             let Some((info, state)) = run_state_after(event) else {
@@ -348,6 +378,7 @@ impl SessionUpdate {
                 principal: None,
                 labels: info.labels.clone(),
                 last_run: None,
+                title: title.clone(),
             });
             update.principal = update.principal.take().or_else(|| info.principal.clone());
             update.last_run = update.last_run.or_else(|| {
@@ -362,6 +393,60 @@ impl SessionUpdate {
             }
         }
         update
+    }
+}
+
+/// The title of a session: one line, at most [`MAX_CHARS`](Self::MAX_CHARS) characters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionTitle(Arc<str>);
+
+impl SessionTitle {
+    /// The maximum number of characters.
+    pub const MAX_CHARS: usize = 120;
+
+    /// Creates a title from a text: runs of white space become one blank, and a long text ends with
+    /// an ellipsis. A text without a visible character gives none.
+    pub fn new(text: &str) -> Option<Self> {
+        // Words up to the limit are enough: a message may be megabytes long.
+        let mut title = String::new();
+        for word in text.split_whitespace().take(Self::MAX_CHARS) {
+            if !title.is_empty() {
+                title.push(' ');
+            }
+            title.extend(word.chars().take(Self::MAX_CHARS + 1));
+        }
+        if let Some((end, _)) = title.char_indices().nth(Self::MAX_CHARS) {
+            let last = title[..end].char_indices().next_back();
+            title.truncate(last.map_or(0, |(at, _)| at));
+            title.push('…');
+        }
+        (!title.is_empty()).then(|| Self(title.into()))
+    }
+
+    /// Returns the text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionTitle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Returns the title that a message of the user gives its session. Events are redacted, so it is.
+fn title_of_message(event: &Event) -> Option<SessionTitle> {
+    match event.body() {
+        EventBody::Loop(
+            _,
+            SessionEvent::UserMessage {
+                text: Some(text),
+                steering: false,
+                ..
+            },
+        ) => SessionTitle::new(text),
+        EventBody::Loop(..) | EventBody::Turn(..) | EventBody::Tool(..) => None,
     }
 }
 
@@ -438,5 +523,25 @@ impl RowChange {
                 .terminal_status()
                 .map(|status| Self::Settled(invocation.id, status)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_one_line_of_bounded_length() {
+        let title = |text: &str| SessionTitle::new(text).map(|title| title.to_string());
+        assert_eq!(title(" fix\n\tthe   bug "), Some("fix the bug".into()));
+        assert_eq!(title(" \n "), None);
+        for text in ["ä".repeat(121), "ä ".repeat(500), "a".repeat(1_000_000)] {
+            let short = title(&text).expect("a title");
+            assert_eq!(short.chars().count(), SessionTitle::MAX_CHARS);
+            assert!(short.ends_with('…'), "{short}");
+            assert_eq!(title(&short).as_ref(), Some(&short), "is stable");
+        }
+        let exact = "ä".repeat(120);
+        assert_eq!(title(&exact), Some(exact));
     }
 }

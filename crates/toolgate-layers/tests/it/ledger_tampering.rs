@@ -235,6 +235,7 @@ impl CatalogueStore for TamperedStore {
         turns(filter: core::TurnFilter) -> Vec<core::TurnRow>;
         approvals(filter: core::ApprovalFilter) -> Vec<core::ApprovalRow>;
         hide_session(session: core::SessionId, at: Option<Timestamp>) -> ();
+        rename_session(session: core::SessionId, title: core::SessionTitle) -> ();
         erase_session(session: core::SessionId, now: Timestamp) -> core::ErasedSessions;
     }
 }

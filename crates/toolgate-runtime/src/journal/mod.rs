@@ -31,7 +31,7 @@ use toolgate_core::{
 
 use crate::{
     Bus,
-    lease::SessionLease,
+    lease::{SessionLease, SessionOrigin},
     schedule::{self, TaskSpawner},
 };
 
@@ -151,8 +151,15 @@ impl Journal {
         clock: Arc<dyn Clock>,
         span: Duration,
     ) -> Result<Self, JournalError> {
-        let driving =
-            SessionLease::acquire(session, store.clone(), clock.clone(), span, false, None).await;
+        let driving = SessionLease::acquire(
+            session,
+            store.clone(),
+            clock.clone(),
+            span,
+            false,
+            SessionOrigin::default(),
+        )
+        .await;
         let driving = driving.map_err(|source| JournalError::Store {
             session,
             source: Arc::new(source),

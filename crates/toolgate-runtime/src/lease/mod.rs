@@ -30,6 +30,15 @@ pub(crate) struct SessionLease {
     _live: Arc<LiveDriver>,
 }
 
+/// What the first lease of a session says about it for good.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionOrigin {
+    /// The session whose call started it.
+    pub(crate) parent: Option<SessionId>,
+    /// The directory that it works in.
+    pub(crate) directory: Option<Arc<str>>,
+}
+
 impl SessionLease {
     /// Default duration of a lease without renewal.
     pub(crate) const SPAN: Duration = Duration::from_secs(10);
@@ -44,7 +53,7 @@ impl SessionLease {
         clock: Arc<dyn Clock>,
         span: Duration,
         by_force: bool,
-        parent: Option<SessionId>,
+        origin: SessionOrigin,
     ) -> Result<Self, StoreError> {
         // Each driver has a name of its own: two in one process must not share a lease.
         static DRIVERS: AtomicU64 = AtomicU64::new(0);
@@ -56,7 +65,8 @@ impl SessionLease {
             holder: LeaseHolder::for_driver(driver, now).stored_name().into(),
             term: LeaseTerm { now, span },
             instead_of: None,
-            parent,
+            parent: origin.parent,
+            directory: origin.directory,
         };
         let is_free = |holder: &str, is_expired: bool| {
             by_force

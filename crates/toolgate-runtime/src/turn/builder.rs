@@ -17,7 +17,7 @@ use toolgate_core::{
 
 use crate::{
     Bus, DispatchError, Dispatcher, Journal, OnFailure, SystemClock, TimeOrderedIds,
-    lease::SessionLease,
+    lease::{SessionLease, SessionOrigin},
     turn::{DispatcherShared, duplicates::SettledCache},
 };
 
@@ -40,7 +40,7 @@ pub struct DispatcherBuilder {
     late: (usize, Duration),
     lease: Duration,
     by_force: bool,
-    parent: Option<SessionId>,
+    origin: SessionOrigin,
 }
 
 impl Dispatcher {
@@ -63,7 +63,7 @@ impl Dispatcher {
             late: (SettledCache::CAPACITY, SettledCache::KEEP),
             lease: SessionLease::SPAN,
             by_force: false,
-            parent: None,
+            origin: SessionOrigin::default(),
         }
     }
 }
@@ -102,7 +102,14 @@ impl DispatcherBuilder {
 
     /// Sets the session whose call started this one.
     pub(crate) fn parent(mut self, parent: SessionId) -> Self {
-        self.parent = Some(parent);
+        self.origin.parent = Some(parent);
+        self
+    }
+
+    /// Sets the directory that the session works in, as lists of sessions show it. It is stored with
+    /// a new session; one that has a directory keeps it.
+    pub fn directory(mut self, directory: &std::path::Path) -> Self {
+        self.origin.directory = Some(directory.display().to_string().into());
         self
     }
 
@@ -226,7 +233,7 @@ impl DispatcherBuilder {
             clock.clone(),
             self.lease,
             self.by_force,
-            self.parent,
+            self.origin,
         )
         .await?;
         let journal = Journal::with_lease(driving, store, self.bus.clone(), clock);

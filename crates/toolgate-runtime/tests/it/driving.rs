@@ -191,6 +191,7 @@ async fn a_driver_that_is_lost_elsewhere_is_replaced_after_its_lease_expired_or_
             },
             instead_of: None,
             parent: None,
+            directory: None,
         };
         store.acquire_lease(request).await.expect("leases");
     };

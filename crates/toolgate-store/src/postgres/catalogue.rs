@@ -9,8 +9,8 @@ use sqlx::{
 };
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, Principal,
-    RowChange, SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId,
-    TurnRow,
+    RowChange, SessionFilter, SessionId, SessionRow, SessionTitle, StoreError, Timestamp,
+    TurnFilter, TurnId, TurnRow,
 };
 
 use super::{
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::encoded::{
     decode_labels, decode_last_run, from_db, hidden_condition, limit_to_db, parse_state,
-    unfinished_condition,
+    session_order, unfinished_condition,
 };
 
 impl CatalogueStore for PostgresStore {
@@ -92,6 +92,24 @@ impl CatalogueStore for PostgresStore {
             .map(drop)
     }
 
+    async fn rename_session(
+        &self,
+        session: SessionId,
+        title: SessionTitle,
+    ) -> Result<(), StoreError> {
+        self.queue_write(
+            move |wants| wants.add_session(session),
+            move |plan| {
+                // A session that does not exist is not created.
+                if plan.facts.sessions.contains_key(&session) {
+                    plan.change_session(session).renamed = Some(title.clone());
+                }
+                Ok(())
+            },
+        )
+        .await
+    }
+
     async fn erase_session(
         &self,
         session: SessionId,
@@ -142,7 +160,7 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
     let unfinished = unfinished_condition(filter.unfinished);
     let mut sql = format!(
         "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
-                run_state, run_at
+                run_state, run_at, title, directory, last_use
          FROM sessions WHERE revision > 0 {hidden} {unfinished}"
     );
     if filter.with_open_turns {
@@ -161,6 +179,10 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
         arguments.add(principal.as_str())?;
         sql.push_str(&format!(" AND principal = ${}", arguments.len()));
     }
+    if let Some(directory) = &filter.directory {
+        arguments.add(&**directory)?;
+        sql.push_str(&format!(" AND directory = ${}", arguments.len()));
+    }
     for (name, value) in filter.labels.iter() {
         arguments.add(name)?;
         arguments.add(value)?;
@@ -168,7 +190,8 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
         sql.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
     }
     arguments.add(limit_to_db(filter.limit))?;
-    sql.push_str(&format!(" ORDER BY id LIMIT ${}", arguments.len()));
+    let order = session_order(filter.order);
+    sql.push_str(&format!(" ORDER BY {order} LIMIT ${}", arguments.len()));
     Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
 }
 
@@ -188,6 +211,11 @@ fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
         principal: row.try_get::<Option<&str>, _>(8)?.map(Principal::from),
         labels: decode_labels(row.try_get(9)?)?,
         last_run: decode_last_run(row.try_get(10)?, row.try_get(11)?, row.try_get(12)?)?,
+        title: row
+            .try_get::<Option<&str>, _>(13)?
+            .and_then(SessionTitle::new),
+        directory: row.try_get::<Option<&str>, _>(14)?.map(Arc::from),
+        last_use: from_db(row.try_get(15)?),
     })
 }
 

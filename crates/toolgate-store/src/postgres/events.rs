@@ -131,6 +131,7 @@ impl PostgresWritePlan {
         if let Some(update) = &batch.session {
             known.change_last_run(update.clone());
         }
+        known.is_used |= batch.is_use;
         let revision = known.revision;
         for event in &batch.events {
             self.events
@@ -164,6 +165,7 @@ impl PostgresWritePlan {
         known.fence += 1;
         known.held = Some((request.holder.clone(), request.term.expiry_after(now)));
         known.parent = known.parent.or(request.parent);
+        known.directory = known.directory.take().or(request.directory.clone());
         Ok(Lease {
             session,
             fence: known.fence,

@@ -6,7 +6,9 @@ use std::{
 };
 
 use sqlx::{PgConnection, Row};
-use toolgate_core::{Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, Timestamp};
+use toolgate_core::{
+    Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, SessionTitle, Timestamp,
+};
 
 use super::{accounts::LockedAccounts, id::PgUuid};
 use crate::encoded::{EncodedRecord, EncodedSessionUpdate, from_db};
@@ -66,6 +68,11 @@ pub(super) struct PostgresSessionState {
     pub(super) parent: Option<SessionId>,
     /// The changed columns; it is not read, because no write depends on them.
     pub(super) update: Option<EncodedSessionUpdate>,
+    /// More of them: the directory of a new lease, the title that the session is given, and true if
+    /// its use gets a number.
+    pub(super) directory: Option<Arc<str>>,
+    pub(super) renamed: Option<SessionTitle>,
+    pub(super) is_used: bool,
 }
 
 impl PostgresSessionState {
@@ -74,6 +81,7 @@ impl PostgresSessionState {
         if let Some(before) = self.update.take() {
             update.principal = update.principal.or(before.principal);
             update.last_run = update.last_run.or(before.last_run);
+            update.title = before.title.or(update.title);
         }
         self.update = Some(update);
     }
@@ -152,7 +160,7 @@ impl LockedRows {
                 .try_get::<Option<PgUuid>, _>("parent")?
                 .map(|id| SessionId::new(id.0)),
             held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
-            update: None,
+            ..PostgresSessionState::default()
         };
         self.sessions
             .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);

@@ -4,7 +4,7 @@ use sqlx::{
     Arguments, AssertSqlSafe, Encode, PgConnection, Postgres, Type,
     postgres::{PgArguments, PgHasArrayType},
 };
-use toolgate_core::{LedgerName, StoreError, Timestamp};
+use toolgate_core::{LedgerName, SessionTitle, StoreError, Timestamp};
 use uuid::Uuid;
 
 use super::{id::PgUuid, locked_rows::PostgresSessionState, plan::PostgresWritePlan};
@@ -135,18 +135,26 @@ fn add_sessions(
             .map(|row| row.parent.map(|id| PgUuid(id.uuid())));
         let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
         let [principal, labels, run, run_state, run_at] = bind_last_runs(statement, &rows)?;
+        let [title, renamed, directory, is_used] = bind_titles_and_uses(statement, &rows)?;
         let columns =
             "id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent,
                        principal, labels, run, run_state, run_at";
         let from = format!(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
                     {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[], {principal}::text[],
-                    {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[])"
+                    {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[], {title}::text[],
+                    {renamed}::text[], {directory}::text[], {is_used}::boolean[])
+                 AS new ({columns}, title, renamed, directory, is_used)"
         );
         statement.add_part(if is_new {
             // Another process may create the same session at the same time: then this fails, and
             // the group is planned again.
-            format!("INSERT INTO sessions ({columns}) SELECT * FROM {from}")
+            format!(
+                "INSERT INTO sessions ({columns}, title, directory, last_use)
+                 SELECT {columns}, coalesce(renamed, title), directory,
+                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END
+                 FROM {from}"
+            )
         } else {
             format!(
                 "UPDATE sessions SET revision = new.revision, created_at = new.created_at,
@@ -155,8 +163,11 @@ fn add_sessions(
                      principal = coalesce(new.principal, sessions.principal),
                      labels = coalesce(new.labels, sessions.labels), run = coalesce(new.run, sessions.run),
                      run_state = coalesce(new.run_state, sessions.run_state),
-                     run_at = coalesce(new.run_at, sessions.run_at)
-                 FROM {from} AS new ({columns}) WHERE sessions.id = new.id"
+                     run_at = coalesce(new.run_at, sessions.run_at),
+                     title = coalesce(new.renamed, sessions.title, new.title),
+                     directory = coalesce(sessions.directory, new.directory),
+                     last_use = CASE WHEN new.is_used THEN nextval('session_uses') ELSE sessions.last_use END
+                 FROM {from} WHERE sessions.id = new.id"
             )
         });
     }
@@ -181,6 +192,29 @@ fn bind_last_runs(
         statement.bind_column::<Option<i64>>(run.collect())?,
         statement.bind_column::<Option<String>>(state.collect())?,
         statement.bind_column::<Option<i64>>(at.collect())?,
+    ])
+}
+
+/// Binds the columns of titles, new names, directories and uses. A row without a change has nulls
+/// there.
+fn bind_titles_and_uses(
+    statement: &mut GroupStatement,
+    rows: &[PostgresSessionState],
+) -> Result<[String; 4], sqlx::Error> {
+    let title = rows
+        .iter()
+        .map(|row| Some(row.update.as_ref()?.title.as_ref()?.to_string()));
+    let renamed = rows
+        .iter()
+        .map(|row| row.renamed.as_ref().map(SessionTitle::to_string));
+    let directory = rows
+        .iter()
+        .map(|row| row.directory.as_deref().map(str::to_owned));
+    Ok([
+        statement.bind_column::<Option<String>>(title.collect())?,
+        statement.bind_column::<Option<String>>(renamed.collect())?,
+        statement.bind_column::<Option<String>>(directory.collect())?,
+        statement.bind_column(rows.iter().map(|row| row.is_used).collect())?,
     ])
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, Principal,
-    RowChange, SessionFilter, SessionId, SessionRow, StoreError, Timestamp, TurnFilter, TurnId,
-    TurnRow,
+    RowChange, SessionFilter, SessionId, SessionRow, SessionTitle, StoreError, Timestamp,
+    TurnFilter, TurnId, TurnRow,
 };
 use uuid::Uuid;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::encoded::{
     decode_labels, decode_last_run, encode_json, from_db, hidden_condition, limit_to_db,
-    parse_state, unfinished_condition,
+    parse_state, session_order, unfinished_condition,
 };
 
 impl CatalogueStore for SqliteStore {
@@ -50,13 +50,19 @@ impl CatalogueStore for SqliteStore {
                 sql.push_str(" AND principal = ?");
                 values.push(Value::from(principal.as_str().to_owned()));
             }
+            if let Some(directory) = &filter.directory {
+                sql.push_str(" AND directory = ?");
+                values.push(Value::from(directory.to_string()));
+            }
             for (name, value) in filter.labels.iter() {
                 sql.push_str(" AND labels ->> ? = ?");
                 // Quoted, because a name may contain dots.
                 values.push(Value::from(format!("$.\"{name}\"")));
                 values.push(Value::from(value.to_owned()));
             }
-            sql.push_str(&format!(" ORDER BY id LIMIT {}", limit_to_db(filter.limit)));
+            let order = session_order(filter.order);
+            let limit = limit_to_db(filter.limit);
+            sql.push_str(&format!(" ORDER BY {order} LIMIT {limit}"));
             read.query_rows(&sql, params_from_iter(values), session_row)
         })
         .await
@@ -139,6 +145,19 @@ impl CatalogueStore for SqliteStore {
             .await
     }
 
+    async fn rename_session(
+        &self,
+        session: SessionId,
+        title: SessionTitle,
+    ) -> Result<(), StoreError> {
+        self.queue_write(move |tx| {
+            let sql = "UPDATE sessions SET title = ?2 WHERE id = ?1";
+            tx.execute(sql, params![session_bytes(session), title.as_str()])
+                .map(drop)
+        })
+        .await
+    }
+
     async fn erase_session(
         &self,
         session: SessionId,
@@ -216,7 +235,7 @@ impl SqliteWriteTx<'_> {
 /// The columns that [`session_row`] reads.
 const SESSION_COLUMNS: &str =
     "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal,
-    labels, run, run_state, run_at";
+    labels, run, run_state, run_at, title, directory, last_use";
 
 fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>> {
     let session = SessionId::new(uuid_column(row, 0)?);
@@ -230,6 +249,12 @@ fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>
     let labels = decode_labels(row.get_ref(9)?.as_str_or_null()?);
     let state = row.get_ref(11)?.as_str_or_null()?;
     let last_run = decode_last_run(row.get(10)?, state, row.get(12)?);
+    let title = row
+        .get_ref(13)?
+        .as_str_or_null()?
+        .and_then(SessionTitle::new);
+    let directory = row.get_ref(14)?.as_str_or_null()?.map(Arc::from);
+    let last_use = from_db(row.get(15)?);
     Ok(labels.and_then(|labels| {
         Ok(SessionRow {
             session,
@@ -242,6 +267,9 @@ fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>
             principal,
             labels,
             last_run: last_run?,
+            title,
+            directory,
+            last_use,
         })
     }))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::params;
 use toolgate_core::{
     Event, EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, Principal, SessionId,
-    StoreError, Timestamp, WriteBatch,
+    SessionTitle, StoreError, Timestamp, WriteBatch,
 };
 
 use super::{
@@ -110,6 +110,11 @@ impl SqliteWriteTx<'_> {
         if let Some(update) = &batch.session {
             self.update_last_run(session, update)?;
         }
+        if batch.is_use {
+            // The row of an erased session keeps its number, so that none is given twice.
+            let sql = "UPDATE sessions SET last_use = (SELECT max(last_use) + 1 FROM sessions) WHERE id = ?1";
+            self.execute(sql, [session_bytes(session)])?;
+        }
         // Consumed inputs are deleted in the commit of their events, so that none is handled twice.
         if let Some(taken) = batch.taken_posts {
             self.execute(
@@ -125,7 +130,8 @@ impl SqliteWriteTx<'_> {
         let standing = self.session_state(session)?;
         request.check_granted(standing.held.as_ref(), standing.fence, request.term.now)?;
         self.ensure_session(session, &standing)?;
-        let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5)
+        let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5),
+                       directory = coalesce(directory, ?6)
                    WHERE id = ?1";
         // Every lease gets a new fence, so that writes under an earlier lease fail.
         let fence = standing.fence + 1;
@@ -136,7 +142,8 @@ impl SqliteWriteTx<'_> {
                 to_db(fence),
                 &*request.holder,
                 request.term.expiry().as_micros(),
-                request.parent.map(session_bytes)
+                request.parent.map(session_bytes),
+                request.directory.as_deref()
             ],
         )?;
         Ok(Lease {
@@ -193,14 +200,15 @@ impl SqliteWriteTx<'_> {
         Ok(())
     }
 
-    /// Updates principal, labels and the last run of a session.
+    /// Updates principal, labels, the last run and the title of a session.
     fn update_last_run(
         &self,
         session: SessionId,
         update: &EncodedSessionUpdate,
     ) -> Result<(), StoreError> {
         let sql = "UPDATE sessions SET principal = coalesce(?2, principal), labels = ?3, run = coalesce(?4, run),
-                       run_state = coalesce(?5, run_state), run_at = coalesce(?6, run_at)
+                       run_state = coalesce(?5, run_state), run_at = coalesce(?6, run_at),
+                       title = coalesce(title, ?7)
                    WHERE id = ?1";
         let principal = update.principal.as_ref().map(Principal::as_str);
         let last = update.last_run;
@@ -212,7 +220,8 @@ impl SqliteWriteTx<'_> {
                 update.labels,
                 last.map(|last| to_db(last.run)),
                 last.map(|last| last.state.as_str()),
-                last.map(|last| last.at.as_micros())
+                last.map(|last| last.at.as_micros()),
+                update.title.as_ref().map(SessionTitle::as_str)
             ],
         )
         .map(drop)

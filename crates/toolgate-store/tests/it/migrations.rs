@@ -8,8 +8,9 @@ use crate::support::{
 use toolgate_core::{
     AccountKey, ApprovalFilter, Charge, ChargeFilter, ChargeId, ChargeLine, Cost, Event,
     HiddenSessions, Invocation, Labels, LastRun, LeaseRequest, LeaseTerm, LedgerName, LogPosition,
-    MailboxItem, RunEnd, RunState, SessionEvent, SessionFilter, SessionId, StoreHandle, Timestamp,
-    ToolEvent, TurnEvent, TurnFilter, TurnInfo, Usage, WriteBatch,
+    MailboxItem, RunEnd, RunState, SessionEvent, SessionFilter, SessionId, SessionOrder,
+    SessionTitle, StoreHandle, Timestamp, ToolEvent, TurnEvent, TurnFilter, TurnInfo, Usage,
+    WriteBatch,
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
@@ -84,6 +85,7 @@ async fn fill(store: &StoreHandle) {
         term: FIVE_SECONDS,
         instead_of: None,
         parent: None,
+        directory: None,
     };
     store.acquire_lease(request).await.expect("leases");
 }
@@ -158,6 +160,7 @@ async fn fill_4(store: &StoreHandle) {
         term: FIVE_SECONDS,
         instead_of: None,
         parent: Some(session(1)),
+        directory: None,
     };
     let lease = store.acquire_lease(request).await.expect("leases");
     let batch = WriteBatch {
@@ -187,10 +190,10 @@ fn run_event(
 }
 
 /// Returns the events of a run that was lost while the model was asked.
-fn lost_run(session: SessionId, info: &TurnInfo) -> Vec<Arc<Event>> {
+fn lost_run(session: SessionId, info: &TurnInfo, text: Option<&str>) -> Vec<Arc<Event>> {
     let message = SessionEvent::UserMessage {
         message: 2,
-        text: None,
+        text: text.map(str::to_owned),
         text_bytes: None,
         steering: false,
     };
@@ -225,7 +228,7 @@ async fn fill_5(store: &StoreHandle) {
     info.principal = Some("ann".into());
     info.labels = Labels::new([("tenant", "acme")]).expect("valid");
     let batch = WriteBatch {
-        events: lost_run(session(3), &info),
+        events: lost_run(session(3), &info, None),
         ..WriteBatch::default()
     };
     store
@@ -250,6 +253,8 @@ async fn everything(store: &StoreHandle) -> String {
     // The time at which a lease expires depends on the clock of the store.
     let held = sessions.iter_mut().filter_map(|row| row.held.as_mut());
     held.for_each(|held| held.1 = Timestamp::EPOCH);
+    // The order of use in an old database is that of the last events; see `check_old_sessions`.
+    sessions.iter_mut().for_each(|row| row.last_use = 0);
     let all = TurnFilter {
         open: false,
         ..TurnFilter::open_in(session(1))
@@ -360,7 +365,7 @@ async fn parents(store: &StoreHandle) -> Vec<Option<SessionId>> {
 fn old_runs() -> [(SessionId, Vec<String>); 2] {
     let mut info = TurnInfo::new(session(8), turn_id(8));
     info.principal = Some("ann".into());
-    let lost = lost_run(session(8), &info);
+    let lost = lost_run(session(8), &info, Some("hello,\nyou"));
     let ended = vec![
         ended_run(session(9), &info),
         opened(session(9), 2, turn_id(9)),
@@ -390,6 +395,56 @@ async fn check_old_runs(store: &StoreHandle) {
     };
     let rows = store.sessions(unfinished).await.expect("lists");
     assert_eq!(rows.len(), 1, "a lost run can be found");
+    check_old_titles(store).await;
+}
+
+/// Checks that a database lists titles, directories and the order of use of the sessions of
+/// [`old_runs`].
+async fn check_old_titles(store: &StoreHandle) {
+    let by_use = SessionFilter {
+        order: SessionOrder::LastUse,
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(by_use).await.expect("lists");
+    let last: Vec<_> = rows.iter().map(|row| row.session).take(2).collect();
+    assert_eq!(last, [session(9), session(8)], "by their last events");
+    let lost = &rows[1];
+    let title = lost.title.as_ref().map(ToString::to_string);
+    assert_eq!(title.as_deref(), Some("hello, you"));
+    assert_eq!(lost.directory.as_deref(), Some("/home/ann/it's"));
+    assert_eq!(rows[0].title, None, "it has no message");
+    let old = store.list_records("workspace", None, 10).await;
+    assert_eq!(old.expect("lists"), [], "the directory is stored once");
+    let title = SessionTitle::new("a name").expect("a title");
+    store
+        .rename_session(session(8), title.clone())
+        .await
+        .expect("renames");
+    let batch = WriteBatch {
+        events: vec![opened(session(8), 3, turn_id(3))],
+        ..WriteBatch::default()
+    };
+    let at = LogPosition {
+        fence: 1,
+        ..LogPosition::unleased(2)
+    };
+    store.append(session(8), at, batch).await.expect("is used");
+    let first = SessionFilter {
+        order: SessionOrder::LastUse,
+        limit: 1,
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(first).await.expect("lists");
+    assert_eq!(rows[0].session, session(8), "it was used last");
+    assert_eq!(rows[0].title, Some(title));
+}
+
+/// Returns the key and the body of the record in which older versions stored the directory of a
+/// session.
+fn old_directory() -> (String, String) {
+    let key = format!("other/workspace-of/{}", session(8));
+    let body = serde_json::json!({ "json": { "workspace": "/home/ann/it's" } });
+    (key, body.to_string())
 }
 
 #[tokio::test]
@@ -400,7 +455,7 @@ async fn the_last_runs_in_an_old_file_are_found() {
     let connection = rusqlite::Connection::open(&path).expect("opens");
     for (session, events) in old_runs() {
         let id = session.uuid().into_bytes();
-        let row = "INSERT INTO sessions (id, revision, created_at, updated_at, fence, posted) VALUES (?1, 2, 0, 0, 1, 0)";
+        let row = "INSERT INTO sessions (id, revision, created_at, updated_at, fence, posted) VALUES (?1, 2, 0, 2000000000000000, 1, 0)";
         connection.execute(row, [id]).expect("inserts");
         for (at, event) in events.iter().enumerate() {
             let row = "INSERT INTO events (session, sequence, body) VALUES (?1, ?2, ?3)";
@@ -409,6 +464,10 @@ async fn the_last_runs_in_an_old_file_are_found() {
                 .expect("inserts");
         }
     }
+    let (key, body) = old_directory();
+    connection
+        .execute("INSERT INTO records VALUES (?1, ?2)", [key, body])
+        .expect("inserts");
     drop(connection);
     let store = SqliteStore::open(&path).expect("opens");
     check_old_runs(&StoreHandle::new(store)).await;
@@ -612,7 +671,7 @@ mod on_postgres {
         for (session, events) in old_runs() {
             let row = format!(
                 "INSERT INTO public.sessions (id, revision, created_at, updated_at, fence, posted)
-                 VALUES ('{session}', 2, 0, 0, 1, 0)"
+                 VALUES ('{session}', 2, 0, 2000000000000000, 1, 0)"
             );
             database.run(&row).await;
             for (at, event) in events.iter().enumerate() {
@@ -623,6 +682,12 @@ mod on_postgres {
                 database.run(&row).await;
             }
         }
+        let (key, body) = old_directory();
+        let body = body.replace('\'', "''");
+        let row = format!(
+            "INSERT INTO public.records (key, body) VALUES (convert_to('{key}', 'UTF8'), '{body}')"
+        );
+        database.run(&row).await;
         let store = toolgate_store::open_store(&database.url())
             .await
             .expect("opens");

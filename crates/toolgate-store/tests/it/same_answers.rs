@@ -236,6 +236,7 @@ async fn apply(store: &StoreHandle, step: &Step) -> String {
                 term: term(*span),
                 instead_of,
                 parent: instead_of.map(|fence: u64| session(fence.into())),
+                directory: None,
             };
             format!(
                 "{:?}",

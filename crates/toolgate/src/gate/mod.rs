@@ -401,12 +401,16 @@ impl Gate {
         let redactor = self.assembly.redactor.clone();
         let approver = self.assembly.approver.clone();
         let dispatch = self.options.dispatch.clone();
+        let workspace = self.options.workspace.clone();
         move |builder| {
-            let builder = dispatch
+            let mut builder = dispatch
                 .apply_to(builder)
                 .store(store)
                 .keyring(keyring)
                 .redactor(redactor);
+            if let Some(workspace) = &workspace {
+                builder = builder.directory(workspace);
+            }
             match approver {
                 Some(approver) => builder.approver(approver),
                 None => builder,

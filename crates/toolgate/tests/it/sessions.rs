@@ -289,3 +289,34 @@ async fn a_run_that_is_lost_while_the_model_is_asked_is_found_by_its_owner() {
     let rows = store.sessions(unfinished).await.expect("lists");
     assert!(rows.is_empty(), "it has ended");
 }
+
+#[tokio::test]
+async fn a_session_of_a_gate_has_a_redacted_title_and_its_directory() {
+    let workspace = tempfile::tempdir().expect("a directory");
+    let gate = Gate::builder().in_memory().expect("keys");
+    let gate = gate
+        .workspace(workspace.path())
+        .open()
+        .await
+        .expect("opens");
+    let model = || ScriptedModel::from_toml("[[reply]]\ntext = 'done'").expect("a scenario");
+    let session = gate.session(model()).await.expect("a session");
+    let secret = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
+    let message = format!("use {secret}\nto   push");
+    session.run(message.as_str()).await.expect("runs");
+    let filter = SessionFilter::for_session(session.id());
+    let row = gate
+        .store()
+        .sessions(filter)
+        .await
+        .expect("lists")
+        .remove(0);
+    let title = row.title.expect("a title").to_string();
+    assert!(title.starts_with("use [redacted"), "{title}");
+    assert!(
+        title.ends_with("to push") && !title.contains(secret),
+        "{title}"
+    );
+    let directory = workspace.path().canonicalize().expect("exists");
+    assert_eq!(row.directory.as_deref(), directory.to_str());
+}

@@ -7,7 +7,7 @@ use toolgate::{
     session::holder_process_id,
     store::{
         ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
-        StoreError, StoreHandle,
+        SessionTitle, StoreError, StoreHandle,
     },
     value::{Labels, Principal, SessionId},
 };
@@ -18,7 +18,7 @@ use crate::{
     env::{ids, style, times},
     show::{
         render::{StyledLine, TextTable},
-        screen::{ConversationItem, SessionScreen},
+        screen::SessionScreen,
         whole_texts::WholeTexts,
     },
 };
@@ -61,7 +61,7 @@ pub(super) async fn list_sessions(
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
     let mut entries = Vec::new();
-    // From the newest back, so that the limit drops the oldest; printed in the order of age again.
+    // From the last use back, so that the limit drops the oldest; printed in the order of use again.
     for row in load_sessions(&store, args).await?.into_iter().rev() {
         if entries.len() >= args.limit {
             break;
@@ -89,7 +89,7 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Loads the sessions that the arguments ask for, oldest first.
+/// Loads the sessions that the arguments ask for; the one that was used last comes last.
 async fn load_sessions(
     store: &StoreHandle,
     args: &SessionsListArgs,
@@ -115,6 +115,7 @@ async fn load_sessions(
         rows.extend(page);
         filter.after = rows.last().map(|row: &SessionRow| row.session);
         if !is_full {
+            rows.sort_by_key(|row| row.last_use);
             return Ok(rows);
         }
     }
@@ -167,7 +168,7 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         (None, 0, 0, None) => SessionStatus::Open,
     };
     Ok(SessionEntry {
-        words: session_subject(&screen),
+        words: session_subject(&row, &screen),
         calls: screen.calls().len(),
         cost: screen.cost(),
         row,
@@ -215,25 +216,11 @@ pub(super) async fn apply_events(
     }
 }
 
-/// Returns the subject of the session: its first message, or else the first tool that was called.
-fn session_subject(screen: &SessionScreen) -> String {
-    let items = screen
-        .agents()
-        .first()
-        .map_or(&[][..], |agent| &agent.items);
-    let said = items.iter().find_map(|item| match item {
-        ConversationItem::User { text, .. } => {
-            Some(text.split_whitespace().collect::<Vec<_>>().join(" "))
-        }
-        ConversationItem::Model(_) | ConversationItem::Call(_) | ConversationItem::Note(_) => None,
-    });
-    said.or_else(|| {
-        screen
-            .calls()
-            .first()
-            .map(|call| call.invocation.tool.to_string())
-    })
-    .unwrap_or_default()
+/// Returns the subject of the session: its title, or else the first tool that was called.
+fn session_subject(row: &SessionRow, screen: &SessionScreen) -> String {
+    let title = row.title.as_ref().map(ToString::to_string);
+    let first = || Some(screen.calls().first()?.invocation.tool.to_string());
+    title.or_else(first).unwrap_or_default()
 }
 
 fn entry_json(entry: &SessionEntry) -> serde_json::Value {
@@ -247,6 +234,7 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
     json!({
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
+        "title": row.title.as_ref().map(SessionTitle::as_str), "directory": row.directory.as_deref(),
         "hidden_at": row.hidden_at, "principal": row.principal, "labels": row.labels,
         "last_run": row.last_run.map(|last| json!({ "run": last.run, "state": last.state.as_str(), "at": last.at })),
     })

@@ -5,7 +5,8 @@ use std::{ops::Bound, sync::Arc};
 use crate::{
     AccountMovement, ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore,
     ChargeFilter, ErasedSessions, ErasureScope, Event, Lease, RowChange, SessionFilter, SessionId,
-    SessionRow, SessionUpdate, StoreError, Timestamp, TurnFilter, TurnRow,
+    SessionOrder, SessionRow, SessionTitle, SessionUpdate, StoreError, Timestamp, TurnFilter,
+    TurnRow,
     store::memory::{MemorySession, MemoryState, MemoryStore},
 };
 
@@ -28,11 +29,13 @@ impl CatalogueStore for MemoryStore {
             found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
         let found = found.filter(|(_, known)| filter.hidden.includes(known.hidden_at.is_some()));
         let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
-        Ok(found
-            .map(|(session, known)| known.to_row(*session))
-            .filter(|row| filter.matches_run(row))
-            .take(filter.limit)
-            .collect())
+        let found = found.map(|(session, known)| known.to_row(*session));
+        let mut found: Vec<_> = found.filter(|row| filter.matches_run(row)).collect();
+        if filter.order == SessionOrder::LastUse {
+            found.sort_by_key(|row| std::cmp::Reverse(row.last_use));
+        }
+        found.truncate(filter.limit);
+        Ok(found)
     }
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
@@ -69,6 +72,17 @@ impl CatalogueStore for MemoryStore {
             if let Some(known) = shelf.sessions.get_mut(session) {
                 known.hidden_at = at;
             }
+        }
+        Ok(())
+    }
+
+    async fn rename_session(
+        &self,
+        session: SessionId,
+        title: SessionTitle,
+    ) -> Result<(), StoreError> {
+        if let Some(known) = self.lock_state().sessions.get_mut(&session) {
+            known.renamed = Some(title);
         }
         Ok(())
     }
@@ -188,6 +202,9 @@ impl MemorySession {
             principal: last.principal,
             labels: last.labels,
             last_run: last.last_run,
+            title: self.renamed.clone().or(last.title),
+            directory: self.directory.clone(),
+            last_use: self.last_use,
         }
     }
 
@@ -204,6 +221,8 @@ impl MemorySession {
         self.held = None;
         self.hidden_at = None;
         self.parent = None;
+        self.directory = None;
+        self.renamed = None;
         had_events
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Event, EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, RowChange, SessionId,
-    StoreError, WriteBatch,
+    SessionUpdate, StoreError, WriteBatch,
     store::memory::{MemorySession, MemoryStore},
 };
 
@@ -33,7 +33,12 @@ impl EventStore for MemoryStore {
             .iter()
             .filter_map(|event| RowChange::from_event(event))
             .for_each(|change| shelf.apply_row_change(change));
+        let is_used = revision == 0 || SessionUpdate::from_events(batch.events.iter()).is_some();
         let known = shelf.sessions.entry(session).or_default();
+        if is_used && !batch.events.is_empty() {
+            shelf.last_use += 1;
+            known.last_use = shelf.last_use;
+        }
         if let Some((held, term)) = known.held.as_mut().zip(at.lease_term) {
             held.1 = term.expiry();
         }
@@ -76,6 +81,7 @@ impl EventStore for MemoryStore {
         known.fence += 1;
         known.held = Some((request.holder, request.term.expiry()));
         known.parent = known.parent.or(request.parent);
+        known.directory = known.directory.take().or(request.directory);
         Ok(Lease {
             session,
             fence: known.fence,

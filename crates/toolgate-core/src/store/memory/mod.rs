@@ -18,7 +18,8 @@ use tokio::sync::watch;
 
 use crate::{
     ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, RecordKey, SealedEntry, SessionId,
-    StoreRecord, Timestamp, TurnId, TurnRow, store::memory::accounts::MemoryAccountBook,
+    SessionTitle, StoreRecord, Timestamp, TurnId, TurnRow,
+    store::memory::accounts::MemoryAccountBook,
 };
 
 /// A store in memory. Its data lives as long as any clone of it.
@@ -42,6 +43,8 @@ struct MemoryState {
     /// Wakes the waiters for mailbox items, also of a session that does not exist yet.
     waiting: HashMap<SessionId, watch::Sender<()>>,
     till: MemoryAccountBook,
+    /// The number of the last use of any session.
+    last_use: u64,
 }
 
 #[derive(Default)]
@@ -51,6 +54,10 @@ struct MemorySession {
     held: Option<(Arc<str>, Timestamp)>,
     hidden_at: Option<Timestamp>,
     parent: Option<SessionId>,
+    directory: Option<Arc<str>>,
+    /// The title that the session was given.
+    renamed: Option<SessionTitle>,
+    last_use: u64,
     posts: BTreeMap<u64, MailboxItem>,
     /// The number of the newest mailbox item.
     posted: u64,

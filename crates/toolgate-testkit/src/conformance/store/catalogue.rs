@@ -6,9 +6,9 @@ use serde_json::json;
 use toolgate_core::{
     ApprovalFilter, ApprovalId, ApprovalRequest, ApprovalRow, ApprovalState, CallId, Cost, Event,
     IdSource, Invocation, Labels, LastRun, LeaseRequest, LogPosition, MailboxItem, RecordKey,
-    RunEnd, RunState, SessionEvent, SessionFilter, SessionId, SessionRow, SettledOutcome, Status,
-    StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName, TurnEvent, TurnFilter, TurnId,
-    TurnInfo, Usage,
+    RunEnd, RunState, SessionEvent, SessionFilter, SessionId, SessionOrder, SessionRow,
+    SessionTitle, SettledOutcome, Status, StoreHandle, StoreRecord, Timestamp, ToolEvent, ToolName,
+    TurnEvent, TurnFilter, TurnId, TurnInfo, Usage,
 };
 
 use super::{
@@ -17,13 +17,25 @@ use super::{
 };
 use crate::fakes::call_with;
 
-pub(super) const RULES: [(&str, StoreRule); 7] = [
+pub(super) const RULES: [(&str, StoreRule); 10] = [
     ("sessions_are_listed_as_their_logs_say", |s, i| {
         Box::pin(lists_sessions(s, i))
     }),
     ("the_session_of_an_agent_keeps_its_parent", |s, i| {
         Box::pin(keeps_the_parent(s, i))
     }),
+    (
+        "a_session_has_the_title_of_its_first_message_until_it_is_renamed",
+        |s, i| Box::pin(keeps_the_title(s, i)),
+    ),
+    (
+        "a_session_keeps_the_directory_of_its_first_lease",
+        |s, i| Box::pin(keeps_the_directory(s, i)),
+    ),
+    (
+        "sessions_are_ordered_by_use_whatever_the_clock_says",
+        |s, i| Box::pin(orders_by_use(s, i)),
+    ),
     ("the_last_run_follows_the_events", |s, i| {
         Box::pin(follows_the_last_run(s, i))
     }),
@@ -304,6 +316,136 @@ async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
             .all(|row| row.parent.is_none()),
         "an erased session still has its parent",
     )
+}
+
+async fn keeps_the_title(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let mut script = SessionScript::new(store, ids);
+    let info = TurnInfo::new(script.session, TurnId::from_source(ids));
+    let title = |text: &str| SessionTitle::new(text);
+    let name = title("a name").expect("a title");
+    store
+        .rename_session(script.session, name.clone())
+        .await
+        .map_err(error_text)?;
+    script.open_turn().await?;
+    let found = script.row().await?.title;
+    ensure(found.is_none(), "renaming creates no session")?;
+    let long = "fix\nthe bug ".repeat(100);
+    for (text, steering, expected) in [
+        (None, false, None),
+        (Some("meanwhile"), true, None),
+        (Some(long.as_str()), false, title(&long)),
+        (Some("and this"), false, title(&long)),
+    ] {
+        let event = SessionEvent::UserMessage {
+            message: 3,
+            text: text.map(str::to_owned),
+            text_bytes: None,
+            steering,
+        };
+        script.add_run_event(&info, event).await?;
+        let found = script.row().await?.title;
+        ensure(found == expected, format!("after {text:?}: {found:?}"))?;
+    }
+    store
+        .rename_session(script.session, name.clone())
+        .await
+        .map_err(error_text)?;
+    script.add_run_event(&info, user_message()).await?;
+    let found = script.row().await?.title;
+    ensure(found == Some(name), format!("renamed: {found:?}"))?;
+    let erased = store.erase_session(script.session, LONG_TERM.now).await;
+    erased.map_err(error_text)?;
+    let mut again = SessionScript {
+        revision: 0,
+        ..script
+    };
+    // The fence of a session that had no lease begins at 1 after it was erased.
+    let lease = lease_request(again.session, "a", ENDED_TERM);
+    let lease = store.acquire_lease(lease).await.map_err(error_text)?;
+    let events = event_batch(sample_events(again.session, ids, 1, 1));
+    again.revision = store
+        .append(again.session, leased_position(&lease, 0), events)
+        .await
+        .map_err(error_text)?;
+    let found = again.row().await?.title;
+    ensure(found.is_none(), "an erased session still has its title")
+}
+
+async fn keeps_the_directory(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let session = SessionId::from_source(ids);
+    // Names that no other rule uses: the store may hold anything already.
+    let here: Arc<str> = format!("/it's/\"{session}\"").into();
+    let mut revision = 0;
+    for directory in [None, Some(here.clone()), Some("/there".into()), None] {
+        let request = LeaseRequest {
+            directory,
+            ..lease_request(session, "a", ENDED_TERM)
+        };
+        let lease = store.acquire_lease(request).await.map_err(error_text)?;
+        let events = event_batch(sample_events(session, ids, revision + 1, 1));
+        revision = store
+            .append(session, leased_position(&lease, revision), events)
+            .await
+            .map_err(error_text)?;
+    }
+    let in_directory = |directory: &Arc<str>| SessionFilter {
+        directory: Some(directory.clone()),
+        ..SessionFilter::default()
+    };
+    let rows = store.sessions(in_directory(&here)).await;
+    let rows = rows.map_err(error_text)?;
+    let found: Vec<_> = rows.iter().map(|row| row.session).collect();
+    ensure(found == [session], "a session is found by its directory")?;
+    let listed = rows[0].directory.as_ref() == Some(&here);
+    ensure(listed, format!("{:?}", rows[0].directory))?;
+    let erased = store.erase_session(session, LONG_TERM.now).await;
+    erased.map_err(error_text)?;
+    let rows = store.sessions(in_directory(&here)).await;
+    let is_gone = rows.map_err(error_text)?.is_empty();
+    ensure(is_gone, "an erased session still has its directory")
+}
+
+async fn orders_by_use(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let principal = format!("ann {}", SessionId::from_source(ids));
+    let info = labelled_turn(ids, &principal, "acme");
+    let filter = SessionFilter {
+        principal: Some(principal.as_str().into()),
+        order: SessionOrder::LastUse,
+        ..SessionFilter::default()
+    };
+    let mut first = SessionScript::new(store, ids);
+    let mut second = SessionScript::new(store, ids);
+    // The time of an event follows from its number here, so the session with more events is newer
+    // by the clock.
+    let mut expected = Vec::new();
+    for is_first in [true, true, true, false, true, false] {
+        let used = if is_first { &mut first } else { &mut second };
+        used.add_run_event(&info, user_message()).await?;
+        let session = used.session;
+        expected.retain(|known| *known != session);
+        expected.insert(0, session);
+        let rows = store.sessions(filter.clone()).await.map_err(error_text)?;
+        let found: Vec<_> = rows.iter().map(|row| row.session).collect();
+        ensure(found == expected, format!("{found:?}, not {expected:?}"))?;
+        let is_falling = rows.is_sorted_by(|a, b| a.last_use > b.last_use);
+        ensure(is_falling, "each use has a number of its own")?;
+    }
+    let last = SessionFilter { limit: 1, ..filter };
+    let rows = store.sessions(last).await.map_err(error_text)?;
+    let is_last = rows.len() == 1 && rows[0].session == second.session;
+    ensure(is_last, "the limit keeps the session that was used last")?;
+    // What is no use leaves the order as it is.
+    let before = rows[0].last_use;
+    let lease = lease_request(first.session, "a", ENDED_TERM);
+    store.acquire_lease(lease).await.map_err(error_text)?;
+    let title = SessionTitle::new("a name").expect("a title");
+    store
+        .rename_session(first.session, title)
+        .await
+        .map_err(error_text)?;
+    let is_behind = first.row().await?.last_use < before;
+    ensure(is_behind, "a lease or a name is no use")
 }
 
 fn user_message() -> SessionEvent {

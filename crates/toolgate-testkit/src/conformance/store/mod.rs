@@ -91,6 +91,7 @@ fn lease_request(session: SessionId, holder: &str, term: LeaseTerm) -> LeaseRequ
         term,
         instead_of: None,
         parent: None,
+        directory: None,
     }
 }
 
