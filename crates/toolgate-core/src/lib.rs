@@ -156,6 +156,7 @@ pub use turn::lifecycle::{IllegalEvent, Phase, ToolEvent};
 pub use turn::session_event::{Cost, RunEnd, SessionEvent};
 pub use turn::{InvocationSlot, RejectCode, Turn, TurnError, TurnStep};
 pub use value::acting_files::{acting_file, acting_file_names};
+pub use value::canonical::canonical_text;
 pub use value::clock::{Clock, InvalidTimestamp, StoppedClock, Timestamp};
 pub use value::diff::{JsonChange, JsonChangeOp};
 pub(crate) use value::digest::is_canonical_object;

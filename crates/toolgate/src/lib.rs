@@ -243,8 +243,8 @@ pub mod value {
         IdempotencyKey, InvalidApprovalId, InvalidDigest, InvalidDuration, InvalidLabel,
         InvalidTimestamp, InvalidToolName, Json, JsonChange, JsonChangeOp, JsonError, Labels,
         LayerName, MAX_DEPTH, Principal, Schema, SchemaError, SchemaProblem, SessionId,
-        StoppedClock, Timestamp, ToolName, TurnId, argument_pointer, canonical_json, error_chain,
-        parse_argument_pointer, serialized_word,
+        StoppedClock, Timestamp, ToolName, TurnId, argument_pointer, canonical_json,
+        canonical_text, error_chain, parse_argument_pointer, serialized_word,
     };
     pub use toolgate_runtime::{SystemClock, TimeOrderedIds};
 }

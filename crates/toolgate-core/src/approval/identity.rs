@@ -19,17 +19,18 @@ use crate::{Digest, Principal};
 /// let ann = ApproverIdentity::new("ann", IdentitySource::AuthenticatedToken);
 /// assert!(ann.is_established() && ann.is_same_person(&claimed));
 /// ```
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ApproverIdentity {
     /// The approver's name.
     #[serde(rename = "by")]
     pub name: Principal,
-    /// How the name was established.
-    #[serde(default, skip_serializing_if = "IdentitySource::is_claimed")]
-    pub established: IdentitySource,
     /// Another name that the approver gave. It is recorded and counts for nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claimed_as: Option<Principal>,
+    /// How the name was established.
+    #[serde(default, skip_serializing_if = "IdentitySource::is_claimed")]
+    pub established: IdentitySource,
 }
 
 /// How the identity of an approver was established.

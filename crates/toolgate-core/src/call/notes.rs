@@ -192,14 +192,15 @@ pub struct SupersededNote {
 }
 
 /// The decision on a call and its approver, for the record.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConsentNote {
-    /// The decision as one word: `approved`, `denied`, `expired`.
-    pub decision: String,
-    /// The approver.
-    pub decided_by: Principal,
     /// The time of the decision.
     pub decided_at: Timestamp,
+    /// The approver.
+    pub decided_by: Principal,
+    /// The decision as one word: `approved`, `denied`, `expired`.
+    pub decision: String,
 }
 
 /// One visit of a call to one layer, as the runtime saw it.
@@ -255,14 +256,15 @@ pub enum UnsettledReason {
 }
 
 /// A change that one layer made. It has JSON pointers and no values, so it leaks nothing.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Provenance {
+    /// The JSON pointers that differ.
+    pub changes: Vec<JsonChange>,
     /// The layer that made the change.
     pub layer: LayerName,
     /// The changed part of the call.
     pub subject: ChangeSubject,
-    /// The JSON pointers that differ.
-    pub changes: Vec<JsonChange>,
     /// True if there were more differences than are listed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,

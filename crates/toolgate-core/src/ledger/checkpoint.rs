@@ -7,7 +7,7 @@ use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::{Digest, LedgerHead, LedgerName, Timestamp, canonical_json};
+use crate::{Digest, LedgerHead, LedgerName, Timestamp, canonical_json, canonical_text};
 
 /// The signed end of a chain at some time.
 ///
@@ -77,7 +77,7 @@ impl Checkpoint {
 
     /// Returns the checkpoint as canonical JSON.
     pub fn to_text(&self) -> String {
-        canonical_json(&serde_json::to_value(self).expect("a checkpoint is plain data"))
+        canonical_text(self).expect("a checkpoint is plain data")
     }
 
     /// Returns the bytes to sign.

@@ -193,12 +193,10 @@ pub enum ToolKind {
 }
 
 /// Hints about a tool as defined by MCP; a missing hint is not assumed.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ToolHints {
-    /// It changes nothing.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
     /// It may destroy something.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destructive: Option<bool>,
@@ -208,6 +206,9 @@ pub struct ToolHints {
     /// It interacts with external systems.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_world: Option<bool>,
+    /// It changes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
 }
 
 /// The strongest effect of a tool, weakest first.

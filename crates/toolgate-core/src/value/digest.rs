@@ -8,6 +8,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::value::pointer::within_pointer;
 
+/// The largest integer up to which every integer has a double of its own.
+pub(crate) const MAX_EXACT_INTEGER: u64 = 1 << 53;
+
 /// A SHA-256 digest, written `sha256:<hex>`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Digest([u8; 32]);
@@ -177,9 +180,10 @@ fn is_plain(value: &Value) -> bool {
 }
 
 fn is_wide(number: &serde_json::Number) -> bool {
-    const LIMIT: u64 = 1 << 53;
-    number.as_u64().is_some_and(|n| n > LIMIT)
-        || number.as_i64().is_some_and(|n| n.unsigned_abs() > LIMIT)
+    number.as_u64().is_some_and(|n| n > MAX_EXACT_INTEGER)
+        || number
+            .as_i64()
+            .is_some_and(|n| n.unsigned_abs() > MAX_EXACT_INTEGER)
 }
 
 fn has_wide_integer(value: &Value) -> bool {

@@ -2,6 +2,7 @@
 //! the names of files that act later.
 
 pub(crate) mod acting_files;
+pub(crate) mod canonical;
 pub(crate) mod clock;
 pub(crate) mod diff;
 pub(crate) mod digest;

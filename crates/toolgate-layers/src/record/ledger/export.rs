@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Checkpoint, CheckpointError, Digest, EntryOutline, LedgerHead, LedgerName, LedgerVerification,
     LedgerVerifier, SealedEntry, TamperKind, TamperedLedger, UncheckedCheckpoint, VerifiedLedger,
-    canonical_json,
+    canonical_text,
 };
 
 use crate::{Ledger, LedgerError, ReceiptFilter};
@@ -77,7 +77,7 @@ impl ExportLine {
 
     /// Formats the line, with its line break.
     pub(crate) fn to_text(&self) -> String {
-        canonical_json(&serde_json::to_value(self).expect("a line is plain data")) + "\n"
+        canonical_text(self).expect("a line is plain data") + "\n"
     }
 
     /// Parses a line, and rejects it unless it is byte for byte as it was written.

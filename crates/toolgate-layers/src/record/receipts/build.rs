@@ -370,7 +370,7 @@ mod tests {
     use toolgate_core::{
         Annotations, AnyLayer, ApprovalAnswer, ApprovalRequest, Arguments, CallSeed, ConsentNote,
         Decision, Next, Outcome, RedactionError, Redactor, Registry, Schema, Stack, Timestamp,
-        ToolSpec, around, from_fn, map_call, map_outcome,
+        ToolSpec, around, canonical_text, from_fn, map_call, map_outcome,
     };
     use toolgate_testkit::{
         FakeExecutor, TestClock, call_with, echo, echo_under, env_at, seed, seed_for,
@@ -463,6 +463,11 @@ mod tests {
             "the unfinished receipts layer itself is not listed"
         );
         let text = serde_json::to_string(&**receipt).expect("writes");
+        assert_eq!(
+            text,
+            canonical_text(&**receipt).expect("writes"),
+            "the fields are declared in canonical order, so no tree is needed to sort them"
+        );
         assert!(!text.contains("contents"), "{text}");
         assert_eq!(
             serde_json::from_str::<Receipt>(&text).expect("reads"),

@@ -32,193 +32,196 @@ use crate::Commitment;
 /// (see [`CommitmentKey`](crate::CommitmentKey)): two calls that differ only in a secret have
 /// different digests, and the secret cannot be guessed from them. What a redacting layer further in
 /// removed from a result before it arrived here leaves no trace.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct Receipt {
-    /// The version of the receipt format.
-    pub schema_version: u32,
-    /// The receipt's id, which is the invocation's id. A call that settles again after the loss of
-    /// its process has the same id.
-    pub receipt_id: CallId,
-    /// The location of the record, if another sink wrote it before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub receipt_uri: Option<String>,
-    /// The session.
-    pub session_id: SessionId,
-    /// The turn.
-    pub turn_id: TurnId,
-    /// The invocation.
-    pub invocation_id: CallId,
-    /// The provider's id of the call; a label only.
-    pub call_id: String,
-    /// The number of times the call was suspended before.
-    #[serde(default)]
-    pub generation: u32,
-    /// The iteration of the run.
-    pub iteration: u32,
-    /// The position in the model's message.
-    pub emit_order: u32,
-    /// The tool's name.
-    pub tool_name: ToolName,
-    /// The fingerprint of the tool, if the model saw it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fingerprint: Option<Digest>,
-    /// The executor that ran the call; absent if it never ran.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub executor: Option<ExecutorTag>,
-    /// The status of the outcome.
-    pub status: Status,
-    /// The category of the failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error_category: Option<ErrorCategory>,
-    /// The number of times the executor was started.
-    pub attempts: u32,
-    /// True if the result was cached from an earlier call.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cached: bool,
-    /// The time the call entered the stack, the last time if it was suspended.
-    pub started_at: Timestamp,
-    /// The time the call left the stack.
-    pub ended_at: Timestamp,
-    /// The digest of the arguments as the model wrote them, redacted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args_digest: Option<Digest>,
-    /// The size of the digested arguments in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args_bytes: Option<u64>,
-    /// The digest of the arguments that the tool received, redacted, if they differ from those of
-    /// the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub executed_args_digest: Option<Digest>,
-    /// The digest of the raw result, redacted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_digest: Option<Digest>,
-    /// The size of the digested result in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result_bytes: Option<u64>,
-    /// The commitments that replace redacted values in the digests; at most 64 are listed.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub commitments: Vec<Commitment>,
-    /// True if something is omitted because it could not be redacted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub redaction_failed: bool,
-    /// One line for people; the model's reason, if it had to give one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub summary: Option<String>,
-    /// A longer reason in free text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// The reason the call was blocked or denied: the reason of the approver or rule for a denial,
-    /// otherwise the text that the model read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The kind of the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<ToolKind>,
-    /// The known effects of the tool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hints: Option<ToolHints>,
-    /// The decision of each layer, in order of entering.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub layers: Vec<LayerDecision>,
-    /// The changes of arguments and result, by layer.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub changes: Vec<Provenance>,
-    /// The consent or denial of a person.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub consent: Option<ConsentNote>,
-    /// The approval decision about the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<ReceiptApproval>,
-    /// The scope that the call ran in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scope: Option<Value>,
-    /// The version of the policy that judged the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy_version: Option<String>,
-    /// The model that requested the call.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<Arc<str>>,
-    /// The provider of the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<Arc<str>>,
-    /// The principal on whose behalf the call ran.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub principal: Option<Principal>,
     /// The agent's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     /// The agent's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_name: Option<Arc<str>>,
-    /// The labels of the session and the run.
-    #[serde(default, skip_serializing_if = "Labels::is_empty")]
-    pub labels: Labels,
-    /// The cost of the call, if known: the charged amount, or else the tool's price if it ran.
+    /// The approval decision about the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<f64>,
+    pub approval: Option<ReceiptApproval>,
+    /// The size of the digested arguments in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args_bytes: Option<u64>,
+    /// The digest of the arguments as the model wrote them, redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args_digest: Option<Digest>,
+    /// The number of times the executor was started.
+    pub attempts: u32,
     /// All other notes. A note that is too large for a receipt is
     /// `{"truncated": true, "bytes": …}`, and `notes_left_out` counts those that did not fit at
     /// all.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub audit: Map<String, Value>,
+    /// True if the result was cached from an earlier call.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
+    /// The provider's id of the call; a label only.
+    pub call_id: String,
+    /// The changes of arguments and result, by layer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Provenance>,
+    /// The commitments that replace redacted values in the digests; at most 64 are listed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub commitments: Vec<Commitment>,
+    /// The consent or denial of a person.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consent: Option<ConsentNote>,
+    /// The cost of the call, if known: the charged amount, or else the tool's price if it ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// A longer reason in free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The position in the model's message.
+    pub emit_order: u32,
+    /// The time the call left the stack.
+    pub ended_at: Timestamp,
+    /// The category of the failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_category: Option<ErrorCategory>,
+    /// The digest of the arguments that the tool received, redacted, if they differ from those of
+    /// the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_args_digest: Option<Digest>,
+    /// The executor that ran the call; absent if it never ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor: Option<ExecutorTag>,
+    /// The fingerprint of the tool, if the model saw it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<Digest>,
+    /// The number of times the call was suspended before.
+    #[serde(default)]
+    pub generation: u32,
+    /// The known effects of the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hints: Option<ToolHints>,
+    /// The invocation.
+    pub invocation_id: CallId,
+    /// The iteration of the run.
+    pub iteration: u32,
+    /// The kind of the tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ToolKind>,
+    /// The labels of the session and the run.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
+    /// The decision of each layer, in order of entering.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub layers: Vec<LayerDecision>,
+    /// The model that requested the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<Arc<str>>,
+    /// The version of the policy that judged the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<String>,
+    /// The principal on whose behalf the call ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<Principal>,
+    /// The provider of the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Arc<str>>,
+    /// The reason the call was blocked or denied: the reason of the approver or rule for a denial,
+    /// otherwise the text that the model read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The receipt's id, which is the invocation's id. A call that settles again after the loss of
+    /// its process has the same id.
+    pub receipt_id: CallId,
+    /// The location of the record, if another sink wrote it before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub receipt_uri: Option<String>,
+    /// True if something is omitted because it could not be redacted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub redaction_failed: bool,
+    /// The size of the digested result in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_bytes: Option<u64>,
+    /// The digest of the raw result, redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result_digest: Option<Digest>,
+    /// The version of the receipt format.
+    pub schema_version: u32,
+    /// The scope that the call ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Value>,
+    /// The session.
+    pub session_id: SessionId,
+    /// The time the call entered the stack, the last time if it was suspended.
+    pub started_at: Timestamp,
+    /// The status of the outcome.
+    pub status: Status,
+    /// One line for people; the model's reason, if it had to give one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// The tool's name.
+    pub tool_name: ToolName,
+    /// The turn.
+    pub turn_id: TurnId,
 }
 
 /// The decision of one layer about a call.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[non_exhaustive]
 pub struct LayerDecision {
-    /// The layer's name.
-    pub name: LayerName,
-    /// The layer's band.
-    pub band: Band,
-    /// The state in which the call left the layer.
-    pub status: LayerStatus,
     /// True if it answered without running the layers below.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
+    /// The number of the attempt, from 1.
+    pub attempt: u32,
+    /// The layer's band.
+    pub band: Band,
     /// True if it changed the arguments or the outcome.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
-    /// The number of the attempt, from 1.
-    pub attempt: u32,
     /// The time the call spent in the layer and below, in microseconds.
     pub duration_us: u64,
-    /// The layer's own reason.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
     /// The failure of the layer itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// The layer's name.
+    pub name: LayerName,
+    /// The layer's own reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The state in which the call left the layer.
+    pub status: LayerStatus,
 }
 
 /// The approval in a receipt.
+// Fields are in the order of canonical JSON, so that a receipt is written in one pass.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct ReceiptApproval {
+    /// The time the decision was received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Timestamp>,
     /// The approver who decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
-    /// The other approvers, if more than one was needed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub with: Vec<Principal>,
     /// The approvers with how each was established, the one who decided first. Empty if all names
     /// are only claimed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub identities: Vec<ApproverIdentity>,
-    /// The time the decision was received.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub at: Option<Timestamp>,
-    /// The digest of the token that bound the decision. The token itself is never in a receipt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub token: Option<Digest>,
     /// The standing rule that approved instead of a person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+    /// The digest of the token that bound the decision. The token itself is never in a receipt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<Digest>,
     /// True if the approver has acknowledged that the request was not shown in full.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unseen: bool,
+    /// The other approvers, if more than one was needed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<Principal>,
 }
 
 impl Receipt {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use toolgate_core::{
     Call, CallId, InvalidLedgerName, LedgerDraft, LedgerName, RecordKey, SessionId, StoreError,
-    canonical_json, error_chain,
+    canonical_text, error_chain,
 };
 
 use crate::{Receipt, ReceiptSink, SinkError};
@@ -121,8 +121,8 @@ impl ReceiptSink for StoreReceipts {
     ) -> BoxFuture<'a, Result<Option<String>, SinkError>> {
         let ledger = self.ledger_for(receipt.session_id);
         let uri = receipt_uri(&ledger, receipt.invocation_id);
-        let body = match serde_json::to_value(&**receipt) {
-            Ok(value) => canonical_json(&value).into(),
+        let body = match canonical_text(&**receipt) {
+            Ok(text) => text.into(),
             Err(error) => {
                 return Box::pin(std::future::ready(Err(SinkError::new(error.to_string()))));
             }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use serde_json::json;
 use toolgate_core::{
     CallEnv, CallSeed, LogLevel, MemoryStore, Outcome, Probe, Progress, SealedEntry, Stack,
-    StartPermit, Status, StopReason, StoreHandle,
+    StartPermit, Status, StopReason, StoreHandle, canonical_json,
 };
 use toolgate_testkit::{FakeExecutor, FaultyStore, StoreCall, StoreFault, TestClock, call, seed};
 
