@@ -20,6 +20,7 @@ use crate::commands;
     after_help = "\
 Examples:
   toolgate demo                              see what it does, without a key
+  toolgate init                              set up this project: model, policy, checks
   toolgate run \"why does the test fail?\"     let an agent work in this directory
   git diff | toolgate run \"review this\"      with input from a pipe
   toolgate approvals list                    the pending approval requests
@@ -99,6 +100,8 @@ pub enum CliCommand {
     Chat(commands::chat::ChatArgs),
     /// Show what Toolgate does, in a temporary project, without a key
     Demo(commands::demo::DemoArgs),
+    /// Write a configuration for the model and the policy that fit, and check the set-up
+    Init(commands::init::InitArgs),
     /// List pending approvals, approve or deny them
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show and resume sessions, undo their file changes, hide or erase them

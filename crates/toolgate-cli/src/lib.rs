@@ -70,6 +70,7 @@ fn dispatch_command(command: CliCommand, cx: &CommandContext) -> Result<Exit, Cl
         CliCommand::Demo(args) => commands::demo::run(&args, cx),
         CliCommand::Run(args) => commands::run::run(&args, cx),
         CliCommand::Chat(args) => commands::chat::run(&args, cx),
+        CliCommand::Init(args) => commands::init::run(&args, cx),
         CliCommand::Approvals(args) => commands::approvals::run(&args, cx),
         CliCommand::Sessions(args) => commands::sessions::run(&args, cx),
         CliCommand::Receipts(args) => commands::receipts::run(&args, cx),

@@ -45,6 +45,8 @@ pub use providers::builder::ModelBuilder;
 #[cfg(feature = "http")]
 pub use providers::gemini::Gemini;
 #[cfg(feature = "http")]
+pub use providers::local_servers::{LocalServer, find_local_servers};
+#[cfg(feature = "http")]
 pub use providers::openai_chat::OpenAiChat;
 #[cfg(feature = "http")]
 pub use providers::openai_responses::OpenAiResponses;
@@ -53,7 +55,7 @@ pub use providers::setup::SetupError;
 #[cfg(feature = "http")]
 pub use providers::tool_dialect::ToolDialect;
 #[cfg(feature = "http")]
-pub use providers::{KEY_VARIABLES, PROVIDERS, open_model};
+pub use providers::{KEY_VARIABLES, ModelAddress, PROVIDERS, open_model, open_model_at};
 pub use scripted::ScriptedModel;
 pub use scripted::scenario::ScenarioError;
 pub use scripted::script::{LineCondition, ScriptLine};

@@ -4,17 +4,18 @@ use clap::Args;
 use toolgate::{
     Gate, Session,
     budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit},
+    gate::ModelOptions,
     model::{RetryPolicy, TaskComplexity},
     session::{Gated, OnFailure, SessionBuilder},
     value::{HumanDuration, SessionId},
 };
 
-use crate::{CliError, GateArgs, INSTRUCTIONS};
+use crate::{CliError, GateArgs};
 
 /// The model and the limits of a session.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SessionArgs {
-    /// The model, as provider:name (openai, anthropic, google, ollama, script:FILE, …)
+    /// The model, as provider:name (openai, anthropic, …)
     #[arg(
         long,
         short,
@@ -23,6 +24,14 @@ pub struct SessionArgs {
         hide_env_values = true
     )]
     pub model: Option<String>,
+    /// The provider's address; its key goes there
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "TOOLGATE_BASE_URL",
+        hide_env_values = true
+    )]
+    pub base_url: Option<String>,
     /// Limit the iterations (model requests) of a run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_iterations: Option<u32>,
@@ -60,12 +69,11 @@ impl SessionArgs {
         gate: &Gate,
         session: Option<SessionId>,
     ) -> Result<SessionBuilder<Gated>, CliError> {
-        let retry = if self.no_retry {
-            RetryPolicy::never()
-        } else {
-            gate.run_section().retry
+        let options = ModelOptions {
+            retry: self.no_retry.then(RetryPolicy::never),
+            base_url: self.base_url.clone(),
         };
-        let mut builder = session_with_model(gate, self.model.as_deref(), retry)?;
+        let mut builder = session_with_model(gate, self.model.as_deref(), options)?;
         if let Some(limit) = self.deadline {
             builder = builder.deadline(limit.get());
         }
@@ -112,20 +120,15 @@ impl SessionArgs {
 pub(crate) fn session_with_model(
     gate: &Gate,
     named: Option<&str>,
-    retry: RetryPolicy,
+    options: ModelOptions,
 ) -> Result<SessionBuilder<Gated>, CliError> {
-    let run = gate.run_section();
     let name = named.or(gate.default_model()).ok_or_else(|| {
         CliError::usage("no model is named").with_hint(
             "add --model provider:name, or put `model = \"provider:name\"` under [run] in toolgate.toml; \
              `toolgate demo` needs none",
         )
     })?;
-    let builder = gate.session_builder_with_retry(name, retry)?;
-    Ok(match run.instructions {
-        Some(_) => builder,
-        None => builder.instructions(INSTRUCTIONS),
-    })
+    Ok(gate.session_builder_with(name, options)?)
 }
 
 fn parse_weight(word: &str) -> Result<TaskComplexity, String> {

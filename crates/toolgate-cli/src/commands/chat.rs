@@ -7,7 +7,10 @@ use crate::{
     CliError, CommandContext, Exit, SessionArgs,
     commands::receipts::sign_receipts,
     env::ids,
-    show::tui::{self, ChatOpening, ChatSetup},
+    show::{
+        project_notice::ProjectNotice,
+        tui::{self, ChatOpening, ChatSetup},
+    },
 };
 
 /// Opens a conversation with an agent in the terminal, with its calls and approval requests.
@@ -73,6 +76,11 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
         (true, false) => ChatOpening::Wait,
     };
     let id = session.id();
+    if let Some(notice) = ProjectNotice::of_gate(&gate, &cx.paths.workspace) {
+        // Also above the screen of the chat, where it stays.
+        notice.print(cx)?;
+        notice.show_toast(&gate);
+    }
     let evidence = gate.evidence();
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
     let exit = sign_receipts(cx, &evidence, exit).await?;

@@ -12,7 +12,7 @@ use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
 use toolgate::{
-    gate::{ApproveMode, CONFIG_NAME, TrustedConfigs},
+    gate::{ApproveMode, CONFIG_NAME, ModelOptions, TrustedConfigs},
     session::RunInput,
     value::SessionId,
 };
@@ -140,7 +140,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
             cx.paths.workspace.display()
         ))?;
     }
-    let mut builder = session_with_model(&gate, None, gate.run_section().retry)?;
+    let mut builder = session_with_model(&gate, None, ModelOptions::default())?;
     if let Some(session) = session {
         builder = builder.session(session);
     }

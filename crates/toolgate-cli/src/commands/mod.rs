@@ -8,6 +8,7 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod explain;
+pub mod init;
 pub mod man;
 pub mod receipts;
 pub mod run;

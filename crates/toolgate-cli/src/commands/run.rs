@@ -27,6 +27,7 @@ use crate::{
             FollowEnd, JsonSink, PlainSink, RunEnding, RunTask, TerminalFollower, catch_up,
             render_receipts, render_summary, report_json,
         },
+        project_notice::ProjectNotice,
         render::OutputRows,
         screen::SessionScreen,
         stored_requests::load_requests,
@@ -45,10 +46,7 @@ Examples:
   toolgate run \"why does the test fail?\"
   git diff | toolgate run \"review this\" --model anthropic:claude-sonnet-4-5
   toolgate run \"fix it\" -f notes.md --allow 'run_shell(cargo test)' --budget 0.50
-  toolgate run \"what went wrong?\" -f huge.log --strategy recursive
-  toolgate run --resume                 resume the last session of this directory
-  toolgate run --resume 1a2b3c4d \"and now the docs\"
-  toolgate run \"list the files\" --json | jq -r .type")]
+  toolgate run --resume 1a2b3c4d \"and now the docs\"")]
 pub struct RunArgs {
     /// The task; `-` reads it from the standard input
     #[arg(value_name = "TASK")]
@@ -56,9 +54,8 @@ pub struct RunArgs {
     /// Send a file along with the task
     #[arg(long, short, value_name = "FILE")]
     pub file: Vec<PathBuf>,
-    /// Set how the model works on files and the standard input: direct sends them along, recursive
-    /// lets it search them and ask about pieces, whatever their size
-    #[arg(long, value_name = "STRATEGY", value_parser = parse_strategy)]
+    /// Send files along (direct), or let the model search them (recursive)
+    #[arg(long, value_name = "HOW", value_parser = parse_strategy)]
     pub strategy: Option<RunStrategy>,
     /// Resume a session: the last one here, or the one that is named
     #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = LAST_SESSION)]
@@ -137,6 +134,9 @@ async fn run_task(
         .confirm_take_over(cx, &gate, named, builder)
         .await?;
     let session = open_displayed_session(cx, builder).await?;
+    if let Some(notice) = ProjectNotice::of_gate(&gate, &cx.paths.workspace) {
+        notice.print(cx)?;
+    }
     let watch = DisplayedRun {
         input: said.text.map(RunInput::from),
         pieces: args.pieces,

@@ -99,7 +99,10 @@ impl Layer for KillerLayer {
 
 #[cfg(test)]
 mod tests {
-    use toolgate::{RunEnd, Status, gate::ApproveMode};
+    use toolgate::{
+        RunEnd, Status,
+        gate::{ApproveMode, ModelOptions},
+    };
 
     use super::*;
     use crate::{
@@ -139,7 +142,7 @@ mod tests {
         };
         let gate = args.open_gate(&cx).await.expect("opens");
         let session =
-            session_with_model(&gate, None, gate.run_section().retry).expect("a valid script");
+            session_with_model(&gate, None, ModelOptions::default()).expect("a valid script");
         let session = session.build().await.expect("opens");
         let report = session.run(TASK).await.expect("runs");
         assert_eq!(report.end, RunEnd::Completed, "{report:?}");

@@ -11,7 +11,7 @@ use toolgate::{
     value::Principal,
 };
 
-use crate::{CliError, CommandOutput, args::GlobalArgs, env::paths::CliPaths};
+use crate::{CliError, CommandOutput, INSTRUCTIONS, args::GlobalArgs, env::paths::CliPaths};
 
 /// The context that every command receives.
 #[derive(Debug, Clone)]
@@ -51,6 +51,8 @@ impl CommandContext {
             .state_dir(self.paths.home.clone())
             .workspace(&self.paths.workspace)
             .builtin_tools()
+            .default_instructions(INSTRUCTIONS)
+            .project_context()
             .user(self.current_user())
     }
 

@@ -4,6 +4,7 @@ pub(crate) mod agent_sessions;
 pub(crate) mod entitlement;
 pub mod feed;
 pub(crate) mod live;
+pub(crate) mod project_notice;
 pub mod render;
 pub(crate) mod rule_proposal;
 pub mod screen;

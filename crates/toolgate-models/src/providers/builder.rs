@@ -246,7 +246,7 @@ fn insert_header(mut headers: HeaderMap, name: &str, value: &str) -> Result<Head
     Ok(headers)
 }
 
-fn parse_base_url(text: &str) -> Result<Url, SetupError> {
+pub(super) fn parse_base_url(text: &str) -> Result<Url, SetupError> {
     let invalid = |reason: String| SetupError::InvalidBaseUrl { reason };
     let url = Url::parse(text.trim()).map_err(|error| invalid(error.to_string()))?;
     match url.scheme() {
@@ -278,7 +278,7 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     )
 }
 
-fn build_client(limits: &WireLimits, loopback: bool) -> Result<Client, SetupError> {
+pub(super) fn build_client(limits: &WireLimits, loopback: bool) -> Result<Client, SetupError> {
     static INSTALL_TLS: Once = Once::new();
     // Fails if the program has already installed a TLS provider; then that one is used.
     INSTALL_TLS.call_once(|| drop(rustls::crypto::ring::default_provider().install_default()));

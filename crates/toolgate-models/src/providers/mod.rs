@@ -9,6 +9,8 @@ mod foreign_call;
 #[cfg(feature = "http")]
 pub(crate) mod gemini;
 #[cfg(feature = "http")]
+pub(crate) mod local_servers;
+#[cfg(feature = "http")]
 pub(crate) mod openai_chat;
 #[cfg(feature = "http")]
 pub(crate) mod openai_responses;
@@ -69,7 +71,8 @@ pub const KEY_VARIABLES: [&str; 7] = [
 /// a server may take to begin its response (300 by default) and may be silent in the middle of it (120).
 ///
 /// A name never contains an address: names come from configurations and requests, and none of them
-/// may decide where a key is sent. For a second server of the same kind, use the builders.
+/// may decide where a key is sent. For another address use [`open_model_at`], and for a second server of
+/// the same kind the builders.
 ///
 /// ```
 /// let error = toolgate_models::open_model(&"opnai:gpt-5".parse()?).err().expect("misspelt");
@@ -77,11 +80,49 @@ pub const KEY_VARIABLES: [&str; 7] = [
 /// # Ok::<(), toolgate_core::InvalidModelName>(())
 /// ```
 pub fn open_model(name: &ModelName) -> Result<Arc<dyn Model>, SetupError> {
+    open_model_at(name, &ModelAddress::default())
+}
+
+/// An address of a provider beside the one in its environment variable.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ModelAddress {
+    /// Used in place of the variable.
+    pub chosen: Option<String>,
+    /// Used if there is neither a chosen address nor a variable.
+    pub configured: Option<String>,
+}
+
+impl ModelAddress {
+    fn resolve(&self, variable: Option<String>) -> Option<String> {
+        let chosen = self.chosen.clone().or(variable);
+        chosen.or_else(|| self.configured.clone())
+    }
+}
+
+/// Opens a model like [`open_model`], at an address that the caller gives.
+///
+/// The key of the provider is sent to that address. So it has to come from the user, or from a file
+/// that the user trusts, and it must be meant for this provider.
+///
+/// # Errors
+///
+/// Fails like [`open_model`], and if the address is not a URL or contains a password.
+pub fn open_model_at(
+    name: &ModelName,
+    address: &ModelAddress,
+) -> Result<Arc<dyn Model>, SetupError> {
     open_model_in(name, &|variable| {
-        std::env::var(variable)
-            .ok()
-            .filter(|value| !value.trim().is_empty())
+        let value = read_variable(variable);
+        if variable == "OLLAMA_HOST" || variable.ends_with("_BASE_URL") {
+            return address.resolve(value);
+        }
+        value
     })
+}
+
+fn read_variable(name: &str) -> Option<String> {
+    let value = std::env::var(name).ok();
+    value.filter(|value| !value.trim().is_empty())
 }
 
 /// A function that looks up an environment variable.
@@ -116,26 +157,23 @@ fn open_model_in(
             build_model(apply_variables(Gemini::builder(model), "GEMINI", &look_up)?)
         }
         "ollama" => {
-            let url = environment("OLLAMA_HOST")
-                .map_or_else(|| OLLAMA_BASE_URL.to_owned(), |host| ollama_url(&host));
-            let builder = OpenAiChat::compatible(model, url).provider("ollama");
+            let builder =
+                OpenAiChat::compatible(model, find_ollama_url(environment)).provider("ollama");
             build_model(apply_timeouts(builder, environment)?)
         }
         "vllm" => {
-            let builder =
-                OpenAiChat::compatible(model, "http://127.0.0.1:8000/v1").provider("vllm");
+            let builder = OpenAiChat::compatible(model, VLLM_BASE_URL).provider("vllm");
             build_model(apply_variables(builder, "VLLM", environment)?)
         }
         "llama-cpp" => {
-            let builder =
-                OpenAiChat::compatible(model, "http://127.0.0.1:8080/v1").provider("llama-cpp");
+            let builder = OpenAiChat::compatible(model, LLAMA_CPP_BASE_URL).provider("llama-cpp");
             build_model(apply_variables(builder, "LLAMA_CPP", environment)?)
         }
         "compatible" => {
             let url =
                 environment("COMPATIBLE_BASE_URL").ok_or_else(|| SetupError::MissingBaseUrl {
                     provider: "compatible".to_owned(),
-                    hint: "set COMPATIBLE_BASE_URL, as in http://127.0.0.1:8000/v1".to_owned(),
+                    hint: "set COMPATIBLE_BASE_URL, --base-url or `base_url` under [run], as in http://127.0.0.1:8000/v1".to_owned(),
                 })?;
             build_model(apply_variables(
                 OpenAiChat::compatible(model, url),
@@ -199,11 +237,20 @@ fn seconds_in(
 }
 
 const OLLAMA_BASE_URL: &str = "http://127.0.0.1:11434/v1";
+const VLLM_BASE_URL: &str = "http://127.0.0.1:8000/v1";
+const LLAMA_CPP_BASE_URL: &str = "http://127.0.0.1:8080/v1";
+
+fn find_ollama_url(environment: EnvLookup<'_>) -> String {
+    let host = environment("OLLAMA_HOST");
+    host.map_or_else(|| OLLAMA_BASE_URL.to_owned(), |host| ollama_url(&host))
+}
 
 /// Builds a URL from `OLLAMA_HOST` as Ollama reads it: a host, perhaps with a scheme or a port. The
 /// wildcard address becomes loopback.
 fn ollama_url(host: &str) -> String {
     let host = host.trim().trim_end_matches('/');
+    // A base URL of other clients names the version.
+    let host = host.strip_suffix("/v1").unwrap_or(host);
     let (scheme, rest) = host.split_once("://").unwrap_or(("http", host));
     let rest = rest
         .strip_prefix("0.0.0.0")
@@ -287,6 +334,31 @@ mod tests {
     }
 
     #[test]
+    fn a_chosen_address_goes_before_the_variable_and_that_before_a_configured_one() {
+        let address = |chosen: Option<&str>, configured: Option<&str>| ModelAddress {
+            chosen: chosen.map(str::to_owned),
+            configured: configured.map(str::to_owned),
+        };
+        let variable = || Some("http://b".to_owned());
+        for (address, variable, expected) in [
+            (
+                address(Some("http://a"), Some("http://c")),
+                variable(),
+                Some("http://a"),
+            ),
+            (
+                address(None, Some("http://c")),
+                variable(),
+                Some("http://b"),
+            ),
+            (address(None, Some("http://c")), None, Some("http://c")),
+            (address(None, None), None, None),
+        ] {
+            assert_eq!(address.resolve(variable).as_deref(), expected);
+        }
+    }
+
+    #[test]
     fn an_unknown_provider_names_the_known_ones_and_the_nearest() {
         let error = open_with("opnai:gpt", &[]).expect_err("misspelt");
         assert!(
@@ -303,6 +375,7 @@ mod tests {
             ("127.0.0.1", "http://127.0.0.1:11434/v1"),
             ("0.0.0.0:1234", "http://127.0.0.1:1234/v1"),
             ("http://gpu:80/", "http://gpu:80/v1"),
+            ("http://gpu:11434/v1/", "http://gpu:11434/v1"),
             (
                 "https://ollama.example.com",
                 "https://ollama.example.com/v1",

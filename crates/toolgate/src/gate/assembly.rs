@@ -12,7 +12,8 @@ use toolgate_runtime::Skills;
 use crate::{
     Error, Result,
     gate::{
-        AgentsSection, ApproveMode, HooksSection, RoutingSection, RunSection, agents,
+        AgentsSection, ApproveMode, HooksSection, ProjectInstructions, RoutingSection, RunSection,
+        agents,
         approve::{SharedApprover, apply_mode, standing_approver},
         builder::GateOptions,
         models,
@@ -34,6 +35,7 @@ pub(super) struct GateAssembly {
     pub(super) payer: Payer,
     pub(super) prices: Prices,
     pub(super) skills: Option<Skills>,
+    pub(super) project: ProjectInstructions,
 }
 
 impl GateAssembly {
@@ -47,6 +49,7 @@ impl GateAssembly {
         let run = RunSection::of(&config)?;
         let routing = RoutingSection::of(&config)?;
         routing.check()?;
+        models::ModelAddresses::configured(&run, &routing)?;
         let approve = options.approve.unwrap_or(run.approve);
         let config = apply_mode(config, approve)?;
         let payer = default_payer(options);
@@ -71,6 +74,7 @@ impl GateAssembly {
             .or_else(|| options.approver.clone());
         Ok(Self {
             agents: AgentsSection::of(&config)?,
+            project: ProjectInstructions::find(options, &run)?,
             routing,
             config,
             run,

@@ -68,6 +68,10 @@ pub(super) struct GateOptions {
     pub(super) rule_keys: Vec<RulePublicKey>,
     pub(super) routing_hooks: Vec<Arc<dyn RoutingHook>>,
     pub(super) environment: bool,
+    /// The instructions of models, unless `[run]` has others.
+    pub(super) instructions: Option<String>,
+    /// True if models are told about the workspace, and read the instructions of the project.
+    pub(super) project_context: bool,
     /// The directory that remembers signed heads; none with keys from elsewhere.
     pub(super) evidence_dir: Option<StateDir>,
     /// The address of the opened database.
@@ -158,6 +162,8 @@ impl GateBuilder {
                 rule_keys: Vec::new(),
                 routing_hooks: Vec::new(),
                 environment: false,
+                instructions: None,
+                project_context: false,
                 evidence_dir: None,
                 address: None,
                 dispatch,
@@ -327,6 +333,23 @@ impl GateBuilder {
     pub fn resource<T: Clone + Send + Sync + 'static>(mut self, resource: T) -> Self {
         let setup = move |resources: Resources| resources.with(resource.clone());
         self.options.resources.push(Arc::new(setup));
+        self
+    }
+
+    /// Sets the instructions that models read before everything else, unless `[run] instructions` has
+    /// others.
+    pub fn default_instructions(mut self, text: impl Into<String>) -> Self {
+        let given = self.options.instructions.is_some();
+        self.reject_second(given, "default instructions");
+        self.options.instructions = Some(text.into());
+        self
+    }
+
+    /// Tells models the workspace, the date and the operating system, and lets them read the
+    /// `AGENTS.md` or `CLAUDE.md` of the project if the user trusts it; see
+    /// [`Gate::project_instructions`]. `[run] project_instructions = false` leaves the file out.
+    pub fn project_context(mut self) -> Self {
+        self.options.project_context = true;
         self
     }
 

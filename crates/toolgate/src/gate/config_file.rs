@@ -16,7 +16,7 @@ use crate::{
         StandingRulesSection, StateDir, TrustedConfigs,
         isolation::resolve_links,
         named_files::{digest_named_files, list_named_files},
-        sections,
+        sections, trust,
     },
 };
 
@@ -123,21 +123,12 @@ impl ConfigFile {
 
     /// Returns the path under which the file is trusted: that of its directory is resolved.
     pub fn trusted_path(&self) -> PathBuf {
-        match (self.directory(), self.path.file_name()) {
-            (Some(directory), Some(name)) => directory.join(name),
-            _ => self.path.clone(),
-        }
+        trust::resolve_directory(&self.path)
     }
 
     /// Returns the directory of the file, with links resolved.
     fn directory(&self) -> Option<PathBuf> {
-        let parent = self.path.parent()?;
-        let parent = if parent.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            parent
-        };
-        parent.canonicalize().ok()
+        trust::canonical_parent(&self.path)
     }
 
     /// Parses the file, without environment variables.
@@ -230,7 +221,7 @@ fn read_config_text(path: &Path) -> Result<String> {
         return Err(Error::configuration(format!(
             "{shown} is larger than a megabyte, the limit for a configuration"
         ))
-        .with_hint("--config names the file; `toolgate config init` writes one to start from"));
+        .with_hint("--config names the file; `toolgate init` writes one to start from"));
     }
     String::from_utf8(bytes).map_err(|error| {
         let line = 1 + error.as_bytes()[..error.utf8_error().valid_up_to()]
@@ -244,7 +235,7 @@ fn read_config_text(path: &Path) -> Result<String> {
 
 fn read_error(path: &Path, error: &io::Error) -> Error {
     let hint = match error.kind() {
-        io::ErrorKind::NotFound => "`toolgate config init` writes one to start from",
+        io::ErrorKind::NotFound => "`toolgate init` writes one to start from",
         io::ErrorKind::IsADirectory => "name the file in it, such as DIR/toolgate.toml",
         io::ErrorKind::PermissionDenied => {
             "make it readable for you, or name another one with --config"

@@ -7,6 +7,7 @@ mod builder;
 #[cfg(feature = "tools")]
 mod builtin_tools;
 mod config_file;
+mod instructions;
 mod isolation;
 mod local_account;
 mod models;
@@ -25,7 +26,7 @@ use toolgate_core::{
 };
 use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
 use toolgate_runtime::{
-    ApprovalService, Dispatcher, DispatcherBuilder, Gated, RetryPolicy, Session, SessionBuilder,
+    ApprovalService, Dispatcher, DispatcherBuilder, Gated, Session, SessionBuilder,
 };
 
 #[cfg(feature = "tools")]
@@ -34,14 +35,19 @@ use self::{
     approve::SharedApprover,
     assembly::GateAssembly,
     builder::{ConfigSource, GateOptions},
-    models::ModelSetup,
+    instructions::compose_instructions,
+    models::{ModelAddresses, ModelSetup},
 };
 pub use self::{
     approve::{ApproveMode, UnknownApproveMode},
     builder::{GateBuilder, display_address},
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
+    instructions::{INSTRUCTION_NAMES, InstructionsFile, ProjectInstructions},
     local_account::local_account,
-    models::{key_variables, load_prices, open_model, parse_model_name},
+    models::{
+        ModelOptions, key_variables, load_prices, open_configured_model, open_model,
+        parse_model_name,
+    },
     sections::{
         AgentSection, AgentsSection, HooksSection, RoutingSection, RunSection, RunStrategy,
         StandingRulesSection, gate_catalog,
@@ -282,33 +288,36 @@ impl Gate {
     ///
     /// Fails if the model cannot be opened.
     pub fn session_builder(&self, model: impl Into<ModelSource>) -> Result<SessionBuilder<Gated>> {
-        self.build_session(model.into(), self.assembly.run.retry)
+        self.session_builder_with(model, ModelOptions::default())
     }
 
-    /// Creates a builder like [`Gate::session_builder`] whose models are retried like this after
-    /// temporary failures, in place of `[run] retry`.
+    /// Creates a builder like [`Gate::session_builder`] whose models are asked with these options.
     ///
     /// # Errors
     ///
     /// Fails if the model cannot be opened.
-    pub fn session_builder_with_retry(
+    pub fn session_builder_with(
         &self,
         model: impl Into<ModelSource>,
-        retry: RetryPolicy,
+        options: ModelOptions,
     ) -> Result<SessionBuilder<Gated>> {
-        self.build_session(model.into(), retry)
+        self.build_session(model.into(), &options)
     }
 
     fn build_session(
         &self,
         model: ModelSource,
-        retry: RetryPolicy,
+        options: &ModelOptions,
     ) -> Result<SessionBuilder<Gated>> {
         self.check()?;
+        let run = &self.assembly.run;
+        let routing = &self.assembly.routing;
+        let chosen = options.base_url.as_deref();
         let setup = ModelSetup {
-            routing: &self.assembly.routing,
+            routing,
             hooks: &self.options.routing_hooks,
-            retry,
+            retry: options.retry.unwrap_or(run.retry),
+            addresses: ModelAddresses::new(run, routing, &model, chosen)?,
             clock: self.options.dispatch.clock().clone(),
         };
         let prepared = setup.prepare_model(model)?;
@@ -359,8 +368,10 @@ impl Gate {
         if let Some(user) = &self.options.user {
             builder = builder.principal(user.clone());
         }
-        if let Some(instructions) = &run.instructions {
-            builder = builder.instructions(instructions.as_str());
+        let now = self.options.dispatch.clock().now();
+        let project = &assembly.project;
+        if let Some(text) = compose_instructions(&self.options, run, project, now) {
+            builder = builder.instructions(text);
         }
         if let Some(rounds) = run.max_iterations {
             builder = builder.max_iterations(rounds);
@@ -538,6 +549,12 @@ impl Gate {
     /// Returns the `[run]` section of the configuration.
     pub fn run_section(&self) -> &RunSection {
         &self.assembly.run
+    }
+
+    /// Returns the `AGENTS.md` or `CLAUDE.md` of the project, and whether models read it; only with
+    /// [`GateBuilder::project_context`].
+    pub fn project_instructions(&self) -> &ProjectInstructions {
+        &self.assembly.project
     }
 
     /// Returns the services that layers share with displays: toasts, progress, changed files.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use toolgate_core::{Clock, Model, ModelName, ModelSource, Prices};
+use toolgate_layers::Config;
 use toolgate_models::{ScriptedModel, bundled_prices, load_prices_over};
 use toolgate_runtime::{
     ModelRouter, RetryPolicy, RetryingModel, RoutingConfig, RoutingDecision, RoutingHook,
@@ -24,11 +25,7 @@ pub(super) const SCRIPT_PROVIDER: &str = "script";
 /// Fails if the name is not `provider:name`, if there is no such provider, if its key is not set,
 /// or if the scenario cannot be loaded.
 pub fn open_model(name: &str) -> Result<Arc<dyn Model>> {
-    let parsed = parse_model_name(name)?;
-    if &*parsed.provider == SCRIPT_PROVIDER {
-        return Ok(Arc::new(load_script(&parsed.model)?));
-    }
-    open_provider(&parsed)
+    ModelAddresses::default().open_model(name)
 }
 
 /// Parses `provider:name`.
@@ -56,12 +53,17 @@ fn known_providers() -> String {
 }
 
 #[cfg(feature = "http")]
-fn open_provider(name: &ModelName) -> Result<Arc<dyn Model>> {
-    Ok(toolgate_models::open_model(name)?)
+fn open_provider(
+    name: &ModelName,
+    chosen: Option<String>,
+    configured: Option<String>,
+) -> Result<Arc<dyn Model>> {
+    let address = toolgate_models::ModelAddress { chosen, configured };
+    Ok(toolgate_models::open_model_at(name, &address)?)
 }
 
 #[cfg(not(feature = "http"))]
-fn open_provider(name: &ModelName) -> Result<Arc<dyn Model>> {
+fn open_provider(name: &ModelName, _: Option<String>, _: Option<String>) -> Result<Arc<dyn Model>> {
     let problem = format!("{name} needs the network, and this program is built without it");
     Err(Error::configuration(problem)
         .with_hint("switch on the feature `http` of the crate `toolgate`"))
@@ -79,11 +81,109 @@ pub fn key_variables() -> &'static [&'static str] {
     &[]
 }
 
-/// How a gate asks models: which one, and how often.
+/// How a session asks its models.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelOptions {
+    /// How models are retried after temporary failures, in place of `[run] retry`.
+    pub retry: Option<RetryPolicy>,
+    /// The address of the model's provider, before its variable and `[run] base_url`.
+    pub base_url: Option<String>,
+}
+
+/// The addresses of providers that are not in the environment. Each holds for one provider only, so
+/// that no key of another one is sent there.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ModelAddresses {
+    chosen: Option<(Arc<str>, String)>,
+    configured: Option<(Arc<str>, String)>,
+}
+
+impl ModelAddresses {
+    /// Collects the addresses: the chosen one is that of the requested model, the configured one that
+    /// of the model in the configuration.
+    pub(super) fn new(
+        run: &RunSection,
+        routing: &RoutingSection,
+        requested: &ModelSource,
+        chosen: Option<&str>,
+    ) -> Result<Self> {
+        let requested = match requested {
+            ModelSource::Named(name) => Some(routing.0.resolve_alias(name)),
+            _ => None,
+        };
+        let chosen = match (chosen, requested) {
+            (Some(url), Some(name)) => Some((provider_of(name)?, url.to_owned())),
+            (Some(_), None) => {
+                return Err(Error::configuration(
+                    "a model that is open already has an address of its own",
+                ));
+            }
+            (None, _) => None,
+        };
+        let configured = Self::configured(run, routing)?;
+        Ok(Self { chosen, configured })
+    }
+
+    /// Returns the address of the configuration with its provider.
+    pub(super) fn configured(
+        run: &RunSection,
+        routing: &RoutingSection,
+    ) -> Result<Option<(Arc<str>, String)>> {
+        let Some(url) = &run.base_url else {
+            return Ok(None);
+        };
+        let model = run.model.as_ref().or(routing.0.default.as_ref());
+        let model = model.ok_or_else(|| {
+            Error::configuration("base_url is set under [run], and no model").with_hint(
+                "add `model = \"provider:name\"`: the address holds for that provider only",
+            )
+        })?;
+        let provider = provider_of(routing.0.resolve_alias(model))?;
+        Ok(Some((provider, url.clone())))
+    }
+
+    fn open_model(&self, name: &str) -> Result<Arc<dyn Model>> {
+        let parsed = parse_model_name(name)?;
+        if &*parsed.provider == SCRIPT_PROVIDER {
+            return Ok(Arc::new(load_script(&parsed.model)?));
+        }
+        let of_provider = |address: &Option<(Arc<str>, String)>| {
+            let found = address.as_ref();
+            let found = found.filter(|(provider, _)| **provider == *parsed.provider);
+            found.map(|(_, url)| url.clone())
+        };
+        open_provider(
+            &parsed,
+            of_provider(&self.chosen),
+            of_provider(&self.configured),
+        )
+    }
+}
+
+fn provider_of(name: &str) -> Result<Arc<str>> {
+    Ok((*parse_model_name(name)?.provider).into())
+}
+
+/// Opens a model as a session does whose configuration this is: with `[run] base_url`, if the model is
+/// of that provider.
+///
+/// # Errors
+///
+/// Fails like [`open_model`], and if the configuration has an address without a model.
+pub fn open_configured_model(config: &Config, name: &str) -> Result<Arc<dyn Model>> {
+    let run = RunSection::of(config)?;
+    let routing = RoutingSection::of(config)?;
+    let name = routing.0.resolve_alias(name);
+    let source = ModelSource::from(name);
+    ModelAddresses::new(&run, &routing, &source, None)?.open_model(name)
+}
+
+/// How a gate asks models: which one, where, and how often.
 pub(super) struct ModelSetup<'a> {
     pub(super) routing: &'a RoutingSection,
     pub(super) hooks: &'a [Arc<dyn RoutingHook>],
     pub(super) retry: RetryPolicy,
+    pub(super) addresses: ModelAddresses,
     pub(super) clock: Arc<dyn Clock>,
 }
 
@@ -117,7 +217,10 @@ impl ModelSetup<'_> {
     fn open_source(&self, source: ModelSource) -> Result<Arc<dyn Model>> {
         match source {
             ModelSource::Open(model) => Ok(model),
-            ModelSource::Named(name) => open_model(self.routing.0.resolve_alias(&name)),
+            ModelSource::Named(name) => {
+                let name = self.routing.0.resolve_alias(&name);
+                self.addresses.open_model(name)
+            }
             other => Err(Error::configuration(format!(
                 "{other:?} is not a model that this version can open"
             ))),
@@ -135,7 +238,7 @@ impl ModelSetup<'_> {
             if names.contains_key(&name) {
                 continue;
             }
-            let model = open_model(&name)?;
+            let model = self.addresses.open_model(&name)?;
             if !models.iter().any(|open| open.name() == model.name()) {
                 models.push(model.clone());
             }

@@ -25,8 +25,14 @@ use crate::{
 pub struct RunSection {
     /// The model, as provider:name.
     pub model: Option<String>,
+    /// The address of the provider of `model`, unless `--base-url` or the variable of the provider names
+    /// another one. The key of the provider is sent there.
+    pub base_url: Option<String>,
     /// The system instructions, in place of the built-in text.
     pub instructions: Option<String>,
+    /// False if the model does not read the `AGENTS.md` or `CLAUDE.md` of the project, which it does by
+    /// default once the user trusts the file.
+    pub project_instructions: Option<bool>,
     /// The handling of calls that need an approval.
     pub approve: ApproveMode,
     /// How the model of `toolgate run` works on files and the standard input: `direct` sends them

@@ -1,8 +1,8 @@
-//! The list of trusted project configurations.
+//! The list of trusted configurations and instructions of projects.
 //!
-//! A project brings its own `toolgate.toml`, and a model that works in it may change it. Both could
-//! loosen the gate, so the file is used only if the user has trusted exactly these bytes, and those
-//! of the files that it names.
+//! A project brings its own `toolgate.toml` and `AGENTS.md`, and a model that works in it may change
+//! them. They could loosen the gate or steer the model, so a file is used only if the user has trusted
+//! exactly these bytes, and those of the files that it names.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,11 @@ use toolgate_core::Digest;
 
 use crate::{
     Error, Result,
-    gate::{ConfigFile, StateDir},
+    gate::{ConfigFile, InstructionsFile, StateDir},
 };
 
-/// The configurations that the user trusts: their paths and the digests of their texts.
+/// The configurations and instructions that the user trusts: their paths and the digests of their
+/// texts.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrustedConfigs {
@@ -62,6 +63,11 @@ impl TrustedConfigs {
         Ok(self.named.get(&path) == file.named_digest()?.as_ref())
     }
 
+    /// Returns true if instructions are trusted with exactly their text.
+    pub fn covers_instructions(&self, file: &InstructionsFile) -> bool {
+        self.files.get(&file.trusted_path()) == Some(&Digest::of_bytes(file.text.as_bytes()))
+    }
+
     /// Returns true if the file at `path` was trusted with any text.
     pub fn knows(&self, path: &Path) -> bool {
         self.files.contains_key(path)
@@ -80,6 +86,17 @@ impl TrustedConfigs {
         };
         let text = Digest::of_bytes(file.text.as_bytes());
         self.files.insert(path, text);
+        self.store_list(state)
+    }
+
+    /// Trusts instructions with their text, and stores that.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the list cannot be written.
+    pub fn trust_instructions(&mut self, state: &StateDir, file: &InstructionsFile) -> Result<()> {
+        let digest = Digest::of_bytes(file.text.as_bytes());
+        self.files.insert(file.trusted_path(), digest);
         self.store_list(state)
     }
 
@@ -105,6 +122,22 @@ impl TrustedConfigs {
             .map_err(|error| Error::from(error.error))?;
         Ok(())
     }
+}
+
+/// Returns a path with the links of its directory resolved; files are trusted under this path.
+pub(super) fn resolve_directory(path: &Path) -> PathBuf {
+    match (canonical_parent(path), path.file_name()) {
+        (Some(directory), Some(name)) => directory.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Returns the directory of a file, with links resolved.
+pub(super) fn canonical_parent(path: &Path) -> Option<PathBuf> {
+    let parent = path.parent()?;
+    let current = parent.as_os_str().is_empty();
+    let parent = if current { Path::new(".") } else { parent };
+    parent.canonicalize().ok()
 }
 
 fn trust_list_path(state: &StateDir) -> PathBuf {

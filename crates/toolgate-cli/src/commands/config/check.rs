@@ -20,7 +20,7 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
     let Some((owner, path)) = found else {
         return Err(
             CliError::usage("there is no configuration here; defaults apply")
-                .with_hint("`toolgate config init` writes one to start from"),
+                .with_hint("`toolgate init` writes one to start from"),
         );
     };
     let file = ConfigFile::read(owner, path)?.in_reach_of(&cx.paths.workspace);

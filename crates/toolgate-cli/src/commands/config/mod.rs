@@ -2,7 +2,6 @@
 
 mod check;
 mod entries;
-mod init;
 mod show;
 mod trust;
 
@@ -12,7 +11,12 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use toolgate::{Config, gate::gate_catalog};
 
-use crate::{CliError, CommandContext, Exit, env::style, show::render::TextTable};
+use crate::{
+    CliError, CommandContext, Exit,
+    commands::init::{self, InitArgs},
+    env::style,
+    show::render::TextTable,
+};
 
 /// Checks, shows, writes and trusts the configuration.
 #[derive(Debug, Args)]
@@ -36,11 +40,11 @@ pub enum ConfigCommand {
     Show(ConfigShowArgs),
     /// Print the JSON Schema of toolgate.toml, for editors
     Schema(ConfigSchemaArgs),
-    /// Write a toolgate.toml to start from
-    Init(ConfigInitArgs),
-    /// Trust the configuration of this project, as it is now
+    /// Write a toolgate.toml to start from, like `toolgate init`
+    Init(InitArgs),
+    /// Trust the configuration of this project, or its AGENTS.md, as it is now
     Trust(ConfigTrustArgs),
-    /// Revoke trust in the configuration of this project
+    /// Revoke trust in the configuration of this project, or in its AGENTS.md
     Untrust(ConfigUntrustArgs),
     /// Print where the configuration, the database and the keys are
     Path(ConfigPathArgs),
@@ -82,31 +86,16 @@ Examples:
   echo '#:schema ./toolgate.schema.json' | cat - toolgate.toml")]
 pub struct ConfigSchemaArgs {}
 
-/// Writes a toolgate.toml that explains every option and sets none, and trusts it.
+/// Shows the configuration of this project, or its AGENTS.md, and trusts it if you agree, until it
+/// changes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Examples:
-  toolgate config init                       for this project
-  toolgate config init --user                for all projects that have none
-  toolgate config init ci/toolgate.toml --force")]
-pub struct ConfigInitArgs {
-    /// The file to write, instead of toolgate.toml in this directory
-    pub file: Option<PathBuf>,
-    /// Write the user's configuration, for all projects that have none
-    #[arg(long, conflicts_with = "file")]
-    pub user: bool,
-    /// Replace an existing file
-    #[arg(long)]
-    pub force: bool,
-}
-
-/// Shows the configuration of this project and trusts it if you agree, until it changes.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-A project brings its own toolgate.toml, which can loosen the gate. It is used only after you trust it.
+A project brings its own toolgate.toml, which can loosen the gate, and its own AGENTS.md or CLAUDE.md,
+which instructs the model. Each is used only after you trust it.
 
 Examples:
   toolgate config trust
+  toolgate config trust AGENTS.md            let the model read the instructions of the project
   toolgate config trust ../other/toolgate.toml
   toolgate config trust --yes                without confirmation, for scripts")]
 pub struct ConfigTrustArgs {
@@ -117,12 +106,13 @@ pub struct ConfigTrustArgs {
     pub yes: bool,
 }
 
-/// Revokes trust in the configuration of this project. Commands reject it until it is trusted
-/// again.
+/// Revokes trust in the configuration of this project, or in its AGENTS.md. It is not used until it is
+/// trusted again.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolgate config untrust
+  toolgate config untrust AGENTS.md
   toolgate config untrust ../other/toolgate.toml")]
 pub struct ConfigUntrustArgs {
     /// The file, instead of that of this project
@@ -144,7 +134,7 @@ pub(crate) fn run(args: &ConfigArgs, cx: &CommandContext) -> Result<Exit, CliErr
         ConfigCommand::Check(args) => check::check_config(args, cx),
         ConfigCommand::Show(args) => show::show_config(args, cx),
         ConfigCommand::Schema(ConfigSchemaArgs {}) => print_schema(cx),
-        ConfigCommand::Init(args) => init::write_config(args, cx),
+        ConfigCommand::Init(args) => init::run(args, cx),
         ConfigCommand::Trust(args) => trust::run_trust(args, cx),
         ConfigCommand::Untrust(args) => trust::run_untrust(args, cx),
         ConfigCommand::Path(ConfigPathArgs {}) => print_paths(cx),

@@ -29,7 +29,7 @@ pub(super) fn show_config(args: &ConfigShowArgs, cx: &CommandContext) -> Result<
 
 fn describe_file(cx: &CommandContext) -> String {
     let Some((owner, path)) = cx.paths.find_config() else {
-        return "# There is no configuration; `toolgate config init` writes one.".to_owned();
+        return "# There is no configuration; `toolgate init` writes one.".to_owned();
     };
     let path = style::escape_controls(&path.display().to_string());
     match owner {

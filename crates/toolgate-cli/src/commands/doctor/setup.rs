@@ -5,14 +5,15 @@ use std::io::IsTerminal;
 use toolgate::{
     Config, Gate,
     gate::{
-        CONFIG_NAME, ConfigFile, ConfigTrust, RunSection, ToolsSection, key_variables, open_model,
+        CONFIG_NAME, ConfigFile, ConfigTrust, RunSection, ToolsSection, key_variables,
+        open_configured_model,
     },
     layers::{HumanDuration, lint},
 };
 use toolgate_tools::{NamespaceSupport, Sandbox, SandboxEnforcement, SandboxMode};
 
 use super::DoctorFinding;
-use crate::{CliError, CommandContext, GateArgs};
+use crate::{CliError, CommandContext, GateArgs, show::project_notice::ProjectNotice};
 
 /// Checks the configuration: that it is trusted and valid, and that its stack has a good order.
 pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
@@ -34,7 +35,10 @@ pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
         .and_then(Config::with_process_environment)
         .map_err(CliError::from);
     match built.and_then(|config| GateArgs::default().preview_gate(cx, config)) {
-        Ok(preview) => findings.push(stack_finding(&preview)),
+        Ok(preview) => {
+            findings.push(stack_finding(&preview));
+            findings.extend(instructions_finding(cx, &preview));
+        }
         Err(error) => findings.push(DoctorFinding::error(check, &error)),
     }
     findings
@@ -56,6 +60,20 @@ fn trust_finding(cx: &CommandContext, file: &ConfigFile) -> DoctorFinding {
         }
         Err(error) => DoctorFinding::error(check, &error.into()),
     }
+}
+
+/// Reports the `AGENTS.md` of the project, if there is one.
+fn instructions_finding(cx: &CommandContext, preview: &Gate) -> Option<DoctorFinding> {
+    let notice = ProjectNotice::of_gate(preview, &cx.paths.workspace)?;
+    Some(if notice.is_warning {
+        DoctorFinding::unusual(
+            "instructions",
+            notice.text,
+            "or leave it out: `project_instructions = false` under [run]",
+        )
+    } else {
+        DoctorFinding::fine("instructions", notice.text)
+    })
 }
 
 fn stack_finding(preview: &Gate) -> DoctorFinding {
@@ -140,12 +158,12 @@ fn namespaces_label(namespaces: NamespaceSupport) -> &'static str {
 /// their values.
 pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
     let check = "models";
-    let run = cx
-        .load_config()
-        .and_then(|config| Ok(RunSection::of(&config)?))
+    let config = cx.load_config().ok();
+    let run = { config.as_ref() }
+        .and_then(|config| RunSection::of(config).ok())
         .unwrap_or_default();
-    if let Some(name) = &run.model {
-        return match open_model(name) {
+    if let Some((config, name)) = config.as_ref().zip(run.model.as_ref()) {
+        return match open_configured_model(config, name) {
             Ok(_) => DoctorFinding::fine(check, format!("{name}, as configured")),
             Err(error) => DoctorFinding::error(check, &error.into()),
         };

@@ -80,6 +80,8 @@ pub(crate) async fn run_chat(
         feed,
         inbox,
     };
+    // Messages that are older than the subscription are shown, too.
+    driver.toasted.mark_changed();
     driver.open_chat(opening).await?;
     let exit = driver.run_loop().await;
     // Also after an error: the run has to be stopped, so that it is saved.

@@ -271,6 +271,6 @@ fn file_name(session: &Session) -> String {
     )
 }
 
-pub(super) fn current_time() -> Timestamp {
+pub(crate) fn current_time() -> Timestamp {
     SystemClock::new().now()
 }

@@ -26,6 +26,7 @@ mod view;
 
 pub use app::{ChatApp, ChatSetup};
 pub(crate) use driver::{ChatOpening, run_chat};
+pub(crate) use effects::current_time;
 pub use message::{UiEffect, UiMessage};
 pub use update::update;
 pub use view::draw;

@@ -1,38 +1,8 @@
-//! `config`: writes a file to start from, trusts it, checks it, and shows the options in effect.
+//! `config`: trusts a file, checks it, and shows the options in effect.
 
 use serde_json::Value;
 
 use crate::admin::AdminPlace;
-
-#[test]
-fn a_template_is_written_once_and_trusted() {
-    let place = AdminPlace::new();
-    let ran = place.run(["config", "init"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
-    assert_eq!(place.run(["config", "check"]).code, 0);
-    assert_eq!(place.run(["tools", "list"]).code, 0, "it is trusted");
-    let path = place.write("toolgate.toml", "# mine\n");
-    insta::assert_snapshot!("init_twice", place.run(["config", "init"]).mistake());
-    assert_eq!(std::fs::read_to_string(&path).expect("reads"), "# mine\n");
-    assert_eq!(place.run(["config", "init", "--force"]).code, 0);
-    assert_ne!(std::fs::read_to_string(&path).expect("reads"), "# mine\n");
-}
-
-#[test]
-fn the_file_of_the_user_applies_where_the_project_has_none() {
-    let place = AdminPlace::new();
-    assert_eq!(place.run(["config", "init", "--user"]).code, 0);
-    let said = &place.run(["config", "path", "--json"]).json()[0];
-    assert_eq!(
-        (said["owner"].as_str(), &said["config"]),
-        (Some("user"), &said["user_config"])
-    );
-    let place = place.configured("[run]\n");
-    assert_eq!(
-        place.run(["config", "path", "--json"]).json()[0]["owner"],
-        "project"
-    );
-}
 
 #[test]
 fn a_file_applies_only_while_it_is_trusted() {

@@ -5,6 +5,7 @@ mod config;
 mod doctor;
 mod help;
 mod hooks;
+mod init;
 mod mistakes;
 mod place;
 mod terminal;

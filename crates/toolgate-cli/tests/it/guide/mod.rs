@@ -5,8 +5,9 @@
 mod page;
 mod place;
 mod stub_model;
+mod variables;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use serde_json::Value;
 use toolgate::{Config, model::ScriptedModel};
 use toolgate_cli::Cli;
@@ -253,34 +254,5 @@ fn every_field_of_a_policy_rule_has_a_section() {
     }
     for option in schema_keys(options) {
         assert!(page.text().contains(&format!("`{option}`")), "{option}");
-    }
-}
-
-#[test]
-fn every_variable_of_the_command_line_and_of_providers_is_in_the_reference() {
-    fn collect(command: &clap::Command, names: &mut Vec<String>) {
-        let variables = command
-            .get_arguments()
-            .filter_map(|argument| argument.get_env());
-        names.extend(variables.map(|name| name.to_string_lossy().into_owned()));
-        command
-            .get_subcommands()
-            .for_each(|command| collect(command, names));
-    }
-    let mut names: Vec<String> = { toolgate::gate::key_variables().iter() }
-        .map(|name| (*name).to_owned())
-        .collect();
-    collect(&Cli::command(), &mut names);
-    names.extend(["TOOLGATE_HOME", "TOOLGATE_USER"].map(str::to_owned));
-    assert!(
-        names.iter().any(|name| name == "TOOLGATE_MODEL"),
-        "{names:?}"
-    );
-    let page = GuidePage::load(ENVIRONMENT);
-    for name in names {
-        assert!(
-            page.text().contains(&format!("`{name}`")),
-            "{ENVIRONMENT} lacks {name}"
-        );
     }
 }

@@ -1,8 +1,10 @@
 //! `toolgate run` for a user, a script and a pipe: the real program, real tools, a real terminal.
 
+mod addresses;
 mod approvals;
 mod display;
 mod echoes;
+mod instructions;
 mod interrupts;
 mod outputs;
 mod pipes;

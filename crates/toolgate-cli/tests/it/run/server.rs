@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
+    sync::mpsc,
     thread,
 };
 
@@ -14,36 +15,74 @@ use toolgate_testkit::terminal::Key;
 
 use crate::run::world::{RunWorld, to_text};
 
+/// A request that a server got.
+#[derive(Debug)]
+pub(super) struct RecordedRequest {
+    pub(super) path: String,
+    pub(super) authorization: Option<String>,
+    pub(super) body: Value,
+}
+
 /// Serves chat completions: a call first, text once the call has its result. Returns the address.
 fn start_server(tool: &'static str, arguments: Value) -> String {
+    start_recording_server(tool, arguments).0
+}
+
+/// Serves like [`start_server`], and sends every request to the receiver.
+pub(super) fn start_recording_server(
+    tool: &'static str,
+    arguments: Value,
+) -> (String, mpsc::Receiver<RecordedRequest>) {
+    let (sender, requests) = mpsc::channel();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
     // It ends with the process of the test.
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
             // A killed client must not stop the server.
-            let _ = answer_request(stream, tool, &arguments);
+            let _ = answer_request(stream, tool, &arguments, &sender);
         }
     });
-    format!("http://{address}/v1")
+    (format!("http://{address}/v1"), requests)
 }
 
-fn answer_request(stream: TcpStream, tool: &str, arguments: &Value) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream);
+fn read_request(reader: &mut BufReader<TcpStream>) -> std::io::Result<RecordedRequest> {
     let mut length = 0;
+    let mut authorization = None;
     let mut line = String::new();
+    reader.read_line(&mut line)?;
+    let path = line.split(' ').nth(1).unwrap_or_default().to_owned();
+    line.clear();
     while reader.read_line(&mut line)? > 2 {
-        if let Some((name, value)) = line.split_once(':')
-            && name.eq_ignore_ascii_case("content-length")
-        {
-            length = value.trim().parse().unwrap_or(0);
+        let (name, value) = line.split_once(':').unwrap_or_default();
+        match name.to_lowercase().as_str() {
+            "content-length" => length = value.trim().parse().unwrap_or(0),
+            "authorization" => authorization = Some(value.trim().to_owned()),
+            _ => {}
         }
         line.clear();
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body)?;
-    let request: Value = serde_json::from_slice(&body)?;
-    let messages = request["messages"].as_array().cloned().unwrap_or_default();
+    Ok(RecordedRequest {
+        path,
+        authorization,
+        body: serde_json::from_slice(&body)?,
+    })
+}
+
+fn answer_request(
+    stream: TcpStream,
+    tool: &str,
+    arguments: &Value,
+    sender: &mpsc::Sender<RecordedRequest>,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let request = read_request(&mut reader)?;
+    let messages = request.body["messages"].as_array().cloned();
+    let messages = messages.unwrap_or_default();
+    // Most tests do not look at the requests.
+    let _ = sender.send(request);
     let answered = messages
         .iter()
         .find(|message| message["role"] == "tool")

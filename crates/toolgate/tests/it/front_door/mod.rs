@@ -3,6 +3,7 @@
 mod edited_arguments;
 mod ownership;
 mod program;
+mod project_instructions;
 mod questions;
 mod reach;
 mod run_limits;

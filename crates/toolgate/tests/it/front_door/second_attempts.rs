@@ -8,6 +8,7 @@ use toolgate::{
     Gate, RunEnd, RunReport, Session,
     budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit},
     event::SessionEvent,
+    gate::ModelOptions,
     model::{Delta, ModelErrorKind, RetryPolicy, ScriptLine, ScriptedModel},
     session::RunUpdate,
 };
@@ -127,7 +128,11 @@ async fn a_model_is_asked_once_where_retries_are_off() {
         ScriptLine::new().say("Hi."),
     ]);
     let gate = Gate::in_memory().expect("builds");
-    let builder = gate.session_builder_with_retry(model, RetryPolicy::never());
+    let once = ModelOptions {
+        retry: Some(RetryPolicy::never()),
+        ..ModelOptions::default()
+    };
+    let builder = gate.session_builder_with(model, once);
     let session = builder.expect("opens").build().await.expect("opens");
     assert_eq!(
         session.run("Hello?").await.expect("runs").end,
