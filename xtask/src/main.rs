@@ -1,5 +1,6 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod dist;
 mod features;
 mod fuzz;
 mod hardening;
@@ -15,7 +16,7 @@ use std::{
 };
 
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 9] = [
+const TASKS: [(&str, &str); 10] = [
     (
         "test",
         "format, lints, all tests, examples and docs: everything that has to be green",
@@ -31,6 +32,10 @@ const TASKS: [(&str, &str); 9] = [
     (
         "generate",
         "write what is made from the code: schemas of events and configuration, pages of layers and commands",
+    ),
+    (
+        "dist",
+        "build the program, pack it with all that belongs to it, and check the archive: `dist [--binary FILE] [--out DIR]`",
     ),
     (
         "house",
@@ -58,6 +63,7 @@ fn main() -> ExitCode {
         "fuzz" => fuzz::run(&root(), &std::env::args().skip(2).collect::<Vec<_>>()),
         "hardening" => hardening::run(),
         "generate" => docgen("pages"),
+        "dist" => dist::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "house" => house::print(&root()),
         "picture" => docgen("picture"),
         "postgres" => postgres::run_until_stopped(),
@@ -111,6 +117,12 @@ fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
     command.args(arguments).current_dir(root());
     command
+}
+
+/// Returns the directory of compiled files.
+fn target_directory() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    root().join(named.as_deref().unwrap_or(Path::new("target")))
 }
 
 fn root() -> PathBuf {

@@ -1,12 +1,15 @@
 //! The test command: everything that has to be green, stage by stage, with the time each stage took.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
-use crate::{cargo, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres, root};
+use crate::{
+    cargo, dist, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres, root,
+    target_directory,
+};
 
 /// The examples that the README names, each a program of the workspace.
 const EXAMPLES: [&str; 11] = [
@@ -81,6 +84,7 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
     stages.run("docs", docs, "rustdoc says which link or item")?;
     check_features(stages, &cargo)?;
     run_examples(stages, &cargo)?;
+    stages.time("archive", check_archive)?;
     stages.run(
         "fuzz targets",
         fuzz::stage_command(&target_directory().join("debug/toolgate-fuzz")),
@@ -174,6 +178,14 @@ fn check_features(
     })
 }
 
+/// Packs the program of the tests and checks the archive; only `cargo xtask dist` builds the one that is distributed.
+fn check_archive() -> Result<(), String> {
+    let out = target_directory().join("test-archive");
+    dist::pack(&target_directory().join("debug/toolgate"), &out)?;
+    dist::check(&out)?;
+    std::fs::remove_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))
+}
+
 /// Runs the examples from one build with the features of the tests, so that nothing is compiled a second time.
 fn run_examples(stages: &mut Stages, cargo: &dyn Fn(&[&[&str]]) -> Command) -> Result<(), String> {
     stages.run(
@@ -216,11 +228,6 @@ fn run_example_outside_the_workspace(
         on(&["run", "--quiet"]),
         "the README promises that it runs",
     )
-}
-
-fn target_directory() -> PathBuf {
-    let named = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    root().join(named.as_deref().unwrap_or(Path::new("target")))
 }
 
 fn run_command(name: &str, command: &mut Command, hint: &str) -> Result<(), String> {
