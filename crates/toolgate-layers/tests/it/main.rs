@@ -1,6 +1,7 @@
 //! Tests of the bundled layers and their configuration. One program, so that it is linked only
 //! once.
 
+mod acting_commands;
 mod acting_files;
 mod budgets;
 mod closing;
@@ -9,6 +10,7 @@ mod config_changes;
 mod explain;
 mod ledger_tampering;
 mod lint;
+mod network_commands;
 mod patches;
 mod policy;
 mod policy_commands;

@@ -290,7 +290,9 @@ fn a_command_that_cannot_be_read_needs_approval_if_a_rule_is_about_commands() {
         ("ls\rx", "`ls`"),
     ] {
         let expected = format!("cannot tell which command this runs: {piece}");
-        assert_eq!(reason(&asking, text), expected, "{text:?}");
+        // It may be a command that writes a file, too.
+        let reason = reason(&asking, text);
+        assert!(reason.starts_with(&expected), "{text:?}: {reason}");
     }
 }
 

@@ -24,7 +24,7 @@ use crate::decide::policy::{
         },
         patch_names::{begins_like_patch, possible_names},
         paths::{PathError, PathRoot, ResolvedPath},
-        shell::{self, CommandWords, MAX_COMMAND_BYTES, ShellReading, ShellWord},
+        shell::{self, CommandWords, MAX_COMMAND_BYTES, ScriptCommand, ShellReading, ShellWord},
     },
 };
 
@@ -87,6 +87,7 @@ pub(crate) struct CallCommand {
     pub(crate) runs: Option<Vec<CommandWords>>,
     said: OnceCell<Vec<CommandWords>>,
     certain: OnceCell<Vec<CommandWords>>,
+    script: OnceCell<Vec<ScriptCommand>>,
 }
 
 impl CallCommand {
@@ -97,7 +98,13 @@ impl CallCommand {
             reading,
             said: OnceCell::new(),
             certain: OnceCell::new(),
+            script: OnceCell::new(),
         }
+    }
+
+    /// Returns all commands of the text, also behind what cannot be read with certainty.
+    pub(crate) fn script(&self) -> &[ScriptCommand] {
+        self.script.get_or_init(|| shell::read_script(&self.text))
     }
 
     /// Checks whether it is certain which commands run.

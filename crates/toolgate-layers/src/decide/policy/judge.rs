@@ -5,6 +5,7 @@ mod doubt;
 use std::{
     cell::LazyCell,
     collections::{BTreeMap, BTreeSet},
+    fmt,
     sync::Arc,
 };
 
@@ -24,6 +25,7 @@ use crate::{
             commands::CommandPattern,
             git_config,
             hosts::{DomainPatterns, PlainUrl, compile_url_globs, normalize_url, parse_plain_url},
+            installing_commands,
             path_patterns::{LoosePathPatterns, StrictPathPatterns},
             paths::{ResolvedPath, percent_decode},
             secret_files,
@@ -69,12 +71,8 @@ impl Judgement {
 
     /// Returns the judgement about a call that changes these files that act later, and that the
     /// rules judge as `self`.
-    fn asked_each_time(self, entries: &BTreeSet<&str>) -> Self {
-        let entries: Vec<&str> = entries.iter().copied().collect();
-        let built_in = format!(
-            "the built-in rule {ACTING_FILES:?} asks: the call may change {}, which runs or is obeyed later, outside the gate",
-            entries.join(", ")
-        );
+    fn asked_each_time(self, changes: &ActingChanges<'_>) -> Self {
+        let built_in = format!("the built-in rule {ACTING_FILES:?} asks: the call {changes}");
         // The approver reads all reasons, not only the one that cannot be configured.
         let reason = match &self.rule {
             Some(_) if self.effect == PolicyEffect::Ask => format!("{}; {built_in}", self.reason),
@@ -86,6 +84,36 @@ impl Judgement {
             reason: reason.into(),
             each_time: true,
         }
+    }
+}
+
+/// What a call may change of the files that act later.
+struct ActingChanges<'f> {
+    /// Entries of the list of these files.
+    entries: BTreeSet<&'static str>,
+    /// The piece of a command that leaves open which file is written.
+    unread: Option<&'f str>,
+}
+
+impl fmt::Display for ActingChanges<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entries: Vec<&str> = self.entries.iter().copied().collect();
+        let entries = entries.join(", ");
+        if !self.entries.is_empty() {
+            write!(
+                f,
+                "may change {entries}, which runs or is obeyed later, outside the gate"
+            )?;
+        }
+        let Some(piece) = self.unread else {
+            return Ok(());
+        };
+        let also = if self.entries.is_empty() { "" } else { "; it " };
+        write!(
+            f,
+            "{also}may change a file that acts later: cannot tell which file this writes: `{}`",
+            shorten(piece)
+        )
     }
 }
 
@@ -173,20 +201,28 @@ impl RuleSet {
         if judged.effect == PolicyEffect::Deny || !self.options.acting_files {
             return judged;
         }
-        let entries = self.changed_acting_files(facts);
-        if entries.is_empty() {
-            judged
-        } else {
-            judged.asked_each_time(&entries)
+        match self.find_acting_changes(facts) {
+            Some(changes) => judged.asked_each_time(&changes),
+            None => judged,
         }
+    }
+
+    /// Returns what the call may change of the files that act later; `None` if it is nothing.
+    fn find_acting_changes<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<ActingChanges<'f>> {
+        if !facts.call.annotations().may_write() {
+            return None;
+        }
+        let changes = ActingChanges {
+            entries: self.changed_acting_files(facts),
+            unread: acting_files::find_unread_write(facts),
+        };
+        let is_any = !changes.entries.is_empty() || changes.unread.is_some();
+        is_any.then_some(changes)
     }
 
     /// Returns the entries of the list of files that act later which the call may change, except
     /// files that a rule allows by their very path.
     fn changed_acting_files(&self, facts: &CallFeatures<'_>) -> BTreeSet<&'static str> {
-        if !facts.call.annotations().may_write() {
-            return BTreeSet::new();
-        }
         let only_reads = acting_files::only_reads(facts);
         let commands = if only_reads {
             &[]
@@ -204,6 +240,9 @@ impl RuleSet {
         }
         if git_config::may_write_acting_config(facts) {
             entries.insert("a setting of git that runs a program or loads more settings");
+        }
+        if installing_commands::may_install(facts) {
+            entries.insert("a hook, or a setting that runs a program");
         }
         entries
     }

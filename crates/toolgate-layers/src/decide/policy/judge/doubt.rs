@@ -7,7 +7,8 @@ use crate::decide::policy::{
     features::{CallCommand, CallFeatures},
     matching::{
         host_words::connects,
-        shell::{ShellWord, base_name},
+        network_commands::find_unread_host,
+        shell::{ShellWord, base_name, shorten},
     },
 };
 
@@ -23,7 +24,10 @@ impl fmt::Display for RuleDoubt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command(piece) => write!(f, "cannot tell which command this runs: `{piece}`"),
-            Self::Host(piece) => write!(f, "cannot tell which host this reaches: `{piece}`"),
+            Self::Host(piece) => {
+                let piece = shorten(piece);
+                write!(f, "cannot tell which host this reaches: `{piece}`")
+            }
         }
     }
 }
@@ -70,7 +74,10 @@ impl CompiledPolicyRule {
         if !self.is_about_hosts() || self.command.is_some() {
             return None;
         }
-        let piece = facts.commands.iter().find_map(find_unknown_host)?;
+        let unread = |command: &'f CallCommand| {
+            find_unknown_host(command).or_else(|| find_unread_host(command.script()))
+        };
+        let piece = facts.commands.iter().find_map(unread)?;
         self.matches_besides_hosts(facts).then_some(piece)
     }
 }

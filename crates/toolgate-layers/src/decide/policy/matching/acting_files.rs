@@ -3,11 +3,12 @@
 use toolgate_core::{acting_file, acting_file_names};
 
 use crate::decide::policy::{
-    features::CallFeatures,
+    features::{CallCommand, CallFeatures},
     matching::{
         paths::{PathLocation, ResolvedPath},
         reading_commands::only_reads_files,
         secret_files::may_end_with,
+        write_targets::find_unread_target,
     },
 };
 
@@ -46,4 +47,21 @@ pub(crate) fn expands_to_acting_file(text: &str) -> bool {
 pub(crate) fn only_reads(facts: &CallFeatures<'_>) -> bool {
     let runs = facts.certain_runs();
     runs.is_some_and(|runs| !runs.is_empty() && runs.into_iter().all(only_reads_files))
+}
+
+/// Returns the piece of a command because of which it cannot be told which file the command writes.
+pub(crate) fn find_unread_write<'f>(facts: &'f CallFeatures<'_>) -> Option<&'f str> {
+    // Without one of these, every name is in the text.
+    let may_expand = |command: &&CallCommand| {
+        command
+            .text
+            .contains(['$', '`', '*', '?', '[', '{', '(', '|'])
+            || ["xargs", "parallel"]
+                .iter()
+                .any(|name| command.text.contains(name))
+    };
+    let commands = facts.commands.iter().filter(may_expand);
+    commands
+        .into_iter()
+        .find_map(|command| find_unread_target(command.script()))
 }

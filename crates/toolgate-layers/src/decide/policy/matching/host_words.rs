@@ -25,8 +25,13 @@ const FILE_ENDINGS: &str = "7z a asc avi awk bak bash bat bin bmp bz2 c cc cfg c
 /// connects to one, and otherwise what has the form of a host and not of a file name.
 pub(crate) fn hosts_in_run(run: &CommandWords) -> Vec<String> {
     let words = run.iter().filter(|word| may_be_host(word));
+    let sockets = run.iter().filter_map(|word| socket_host(word));
+    let sockets = sockets.flat_map(possible_hosts);
     if connects(run.iter().map(String::as_str)) {
-        return words.flat_map(|word| possible_hosts(word)).collect();
+        return words
+            .flat_map(|word| possible_hosts(word))
+            .chain(sockets)
+            .collect();
     }
     let class = main_class(run);
     words
@@ -35,7 +40,22 @@ pub(crate) fn hosts_in_run(run: &CommandWords) -> Vec<String> {
             let hosts = possible_hosts(word).into_iter();
             hosts.filter(|name| has_host_form(name, word))
         })
+        .chain(sockets)
         .collect()
+}
+
+/// Returns the host of a file that is a connection, to bash or to awk: `/dev/tcp/host/80`,
+/// `/inet/tcp/0/host/80`.
+fn socket_host(word: &str) -> Option<&str> {
+    let mut parts = word.split('/').filter(|part| !matches!(*part, "" | "."));
+    let first = parts.next()?;
+    let protocol = parts.next()?;
+    let skipped = match first {
+        "dev" => 0,
+        "inet" | "inet4" | "inet6" => 1,
+        _ => return None,
+    };
+    matches!(protocol, "tcp" | "udp").then(|| parts.nth(skipped))?
 }
 
 /// Checks whether a program that connects to hosts is among the words.
@@ -82,7 +102,20 @@ fn has_host_form(name: &str, word: &str) -> bool {
         let mut endings = FILE_ENDINGS.split_whitespace();
         !word.contains('@') && endings.any(|ending| ending == last)
     };
-    name.starts_with('[') || is_address || (is_domain && !is_file())
+    name.starts_with('[') || is_address || has_port(name, word) || (is_domain && !is_file())
+}
+
+/// Checks whether a name without dots has a port behind it: `--connect=intranet:443`.
+fn has_port(name: &str, word: &str) -> bool {
+    let Some((before, port)) = word.rsplit_once(':') else {
+        return false;
+    };
+    let is_port = (2..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
+    let host = before.rsplit(['=', '@', '/']).next().unwrap_or(before);
+    is_port
+        && host.eq_ignore_ascii_case(name)
+        && !name.contains('.')
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 #[cfg(test)]

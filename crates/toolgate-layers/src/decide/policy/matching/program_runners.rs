@@ -9,7 +9,7 @@ use crate::decide::policy::matching::{
     shell::{ShellWord, base_name},
 };
 
-pub(super) fn lists(list: &str, word: &str) -> bool {
+pub(crate) fn lists(list: &str, word: &str) -> bool {
     list.split_ascii_whitespace().any(|known| known == word)
 }
 

@@ -1,12 +1,14 @@
 //! Reads the commands that a shell text would run.
 //!
-//! There are two readings. [`read_commands`] says which commands run as far as that is certain; the
+//! There are three readings. [`read_commands`] says which commands run as far as that is certain; the
 //! rest is not guessed. [`possible_runs`] returns everything that could be a command, in any
 //! quoting: a rule that forbids finds its command in there although the text cannot be read with
-//! certainty.
+//! certainty. [`read_script`] returns all commands with their redirections and says of each word
+//! whether a shell expands it.
 
 mod possible_runs;
 mod reader;
+mod script;
 mod words;
 
 #[cfg(test)]
@@ -16,6 +18,7 @@ mod tests;
 
 pub(crate) use possible_runs::{possible_runs, split_words};
 pub(crate) use reader::{ShellReading, ShellWord, read_argv, read_commands, shorten};
+pub(crate) use script::{ScriptCommand, read_script};
 pub(crate) use words::{add_directories, unique_words};
 
 /// One command: its name and its arguments.
