@@ -8,7 +8,7 @@ use std::{
 use futures::future::BoxFuture;
 use serde_json::json;
 
-use crate::{Arguments, Call, Json, Layer, Next, Outcome, Refusal, ToolName};
+use crate::{Arguments, Call, Digest, Json, Keyring, Layer, Next, Outcome, Refusal, ToolName};
 
 /// Runs hooks by tool name or for every tool (`*`).
 ///
@@ -19,6 +19,9 @@ use crate::{Arguments, Call, Json, Layer, Next, Outcome, Refusal, ToolName};
 ///
 /// Hooks can be listed, added and removed while calls run. A change holds for calls that enter the
 /// layer afterwards.
+///
+/// With keys ([`Hooks::seal_with`]) the stored decision is sealed. One that was changed in the store, or
+/// that was stored without a seal, does not count: the hooks run again.
 ///
 /// ```
 /// use toolgate_core::{HookAction, Hooks};
@@ -35,6 +38,7 @@ struct HookLists {
     before: Vec<RegisteredHook<BeforeHook>>,
     after: Vec<RegisteredHook<AfterHook>>,
     last_id: u64,
+    keyring: Option<Keyring>,
 }
 
 type BeforeHook = Arc<dyn Fn(Call) -> BoxFuture<'static, HookAction> + Send + Sync>;
@@ -176,6 +180,12 @@ impl Hooks {
         id
     }
 
+    /// Seals what the hooks decide with these keys.
+    pub fn seal_with(&self, keyring: Keyring) {
+        let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        lists.keyring = Some(keyring);
+    }
+
     /// Removes a hook. Returns false if there is none with this id.
     pub fn remove(&self, id: HookId) -> bool {
         let mut lists = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -231,6 +241,48 @@ impl Hooks {
         }
         Json::from_shallow(json!({ "arguments": arguments, "asks": asks, "warnings": warnings }))
     }
+}
+
+/// Runs the hooks before a call once, and returns what they decided; `None` if that cannot be stored.
+async fn decide_once(
+    hooks: Vec<BeforeHook>,
+    keyring: Option<Keyring>,
+    call: &Call,
+    next: &Next,
+) -> Option<Json> {
+    let run = || Hooks::run_before_hooks(hooks.clone(), call);
+    let Some(keyring) = keyring else {
+        return next.perform_once(call, "before", run).await.ok();
+    };
+    let sealed = || async { seal_decision(run().await, call, &keyring) };
+    let kept = next.perform_once(call, "before", sealed).await.ok()?;
+    if is_sealed(&kept, call, &keyring) {
+        return Some(kept);
+    }
+    // Who can write to the store could otherwise remove the approval that a hook has asked for.
+    Some(run().await)
+}
+
+fn seal_decision(decision: Json, call: &Call, keyring: &Keyring) -> Json {
+    let seal = keyring.seal_record(decision_digest(&decision, call));
+    let mut sealed = decision.as_value().clone();
+    sealed["seal"] = json!(seal);
+    Json::from_shallow(sealed)
+}
+
+fn is_sealed(kept: &Json, call: &Call, keyring: &Keyring) -> bool {
+    let mut decision = kept.as_value().clone();
+    let seal = decision.as_object_mut().and_then(|it| it.remove("seal"));
+    let digest = decision_digest(&Json::from_shallow(decision), call);
+    let seal = seal.as_ref().and_then(|seal| seal.as_str());
+    seal.is_some_and(|seal| keyring.has_sealed(digest, seal))
+}
+
+/// Returns the digest of a decision about exactly this call.
+fn decision_digest(decision: &Json, call: &Call) -> Digest {
+    let arguments = call.arguments.digest();
+    let text = format!("hooks\n{}\n{arguments}\n{}", call.id, decision.digest());
+    Digest::of_bytes(text.as_bytes())
 }
 
 impl HookLists {
@@ -311,22 +363,17 @@ impl Layer for Hooks {
         let mut handed = call.clone();
         let mut warnings = Vec::new();
         // Copied out of the lock: a hook may add or remove hooks itself.
-        let (before, after) = {
+        let (before, after, keyring) = {
             let lists = self.read_lists();
             (
                 hooks_for_tool(&lists.before, &call.tool),
                 hooks_for_tool(&lists.after, &call.tool),
+                lists.keyring.clone(),
             )
         };
         if !before.is_empty() {
-            let kept = match next
-                .perform_once(&call, "before", || Self::run_before_hooks(before, &call))
-                .await
-            {
-                Ok(kept) => parse_decision(&kept),
-                Err(_) => None,
-            };
-            match kept {
+            let kept = decide_once(before, keyring, &call, &next).await;
+            match kept.as_ref().and_then(parse_decision) {
                 Some(Ok(hooked)) => {
                     // Unchanged arguments keep their allocation, so the trail records no change.
                     if hooked.arguments != call.arguments {

@@ -57,6 +57,7 @@ impl GateAssembly {
         let skills = agents::install_skills(&run, options.workspace.as_deref(), registry)?;
         let hooks = HooksSection::of(&config)?;
         let shared_hooks = resources.get_or_default::<Arc<Hooks>>();
+        shared_hooks.seal_with(keyring.clone());
         let stack = config.build(registry.clone(), &resources)?;
         // A stack without the layer `redact` still has events, and they are redacted all the same.
         let redactor = resources.get::<SharedRedactor>().unwrap_or_else(|| {

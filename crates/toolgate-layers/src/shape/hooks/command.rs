@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{Arguments, Call, HookAction, Hooks, Json, Outcome, SettledOutcome, note_keys};
 
-use super::process::{HookExit, HookFiles, HookProcess};
+use super::{
+    process::{HookExit, HookFiles, HookProcess},
+    reading::HookReading,
+};
 use crate::{HumanDuration, SharedRedactor, record::receipts::sanitize::truncate_text};
 
 /// One command hook, as `[[hooks.pre]]` and `[[hooks.post]]` describe it.
@@ -24,6 +27,10 @@ pub struct CommandHook {
     pub tool: String,
     /// The command: a text for `sh -c`, or a list of program and arguments, which needs no shell.
     pub command: HookCommandLine,
+    /// The files that it runs, relative to the directory of the configuration. They are found in the
+    /// command; they have to be named if they depend on variables or substitutions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<PathBuf>>,
     /// The longest time it may take.
     #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
@@ -79,25 +86,35 @@ impl CommandHook {
             () if self.tool != "*" && self.tool.contains(['*', '?', '[', ',', ' ']) => {
                 Some("`tool` is one tool by its name, or `*` for every tool")
             }
+            () if self.files.is_none() && !self.reading().is_certain => Some(
+                "`command` does not say which files it runs; list them in `files`, or write `files = []` if there are none",
+            ),
             () if timeout.is_zero() => Some("`timeout` is 0s, so the hook would always fail"),
             () if timeout > Self::MAX_TIMEOUT => Some("`timeout` is longer than 10m"),
             () => None,
         }
     }
 
-    /// Returns the files in `directory`, or with a path of their own, that the command names. Their
-    /// content is part of what a user trusts.
+    /// Returns the files in `directory`, in directories that the command enters, or with a path of
+    /// their own, that the hook names. Their content is part of what a user trusts.
     pub fn named_files(&self, directory: &Path) -> Vec<PathBuf> {
-        let words: Vec<&str> = match &self.command {
-            HookCommandLine::Program(words) => words.iter().map(String::as_str).collect(),
-            HookCommandLine::Shell(text) => {
-                let is_border = |c: char| c.is_whitespace() || "\"'`;|&()<>=$".contains(c);
-                text.split(is_border).collect()
-            }
-        };
-        let files = words.into_iter().filter(|word| !word.is_empty());
-        let files = files.map(|word| directory.join(word));
-        files.filter(|file| file.is_file()).collect()
+        let reading = self.reading();
+        let mut found = Vec::new();
+        for from in &reading.directories {
+            let from = directory.join(from);
+            let files = reading.words.iter().map(|word| from.join(word));
+            found.extend(files.filter(|file| file.is_file()));
+        }
+        let listed = self.files.iter().flatten();
+        // A listed file that is missing is no file to trust: the hook will not run.
+        found.extend(listed.map(|file| directory.join(file)));
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    fn reading(&self) -> HookReading {
+        HookReading::of(&self.command)
     }
 
     fn process(&self, directory: &Path) -> HookProcess {
@@ -364,6 +381,7 @@ mod tests {
         CommandHook {
             tool: "*".into(),
             command: HookCommandLine::Shell(command.into()),
+            files: None,
             timeout: Duration::from_secs(30).into(),
             on_failure: HookFailure::Block,
         }
@@ -550,11 +568,88 @@ mod tests {
     #[test]
     fn the_files_that_a_command_names_are_found() {
         let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("check.sh"), "exit 0").expect("writes");
-        for command in ["./check.sh --strict", "sh 'check.sh'", "A=1 check.sh|cat"] {
-            let files = hook(command).named_files(dir.path());
-            assert_eq!(files.len(), 1, "{command}");
+        std::fs::create_dir_all(dir.path().join("scripts/more")).expect("created");
+        for file in ["check.sh", "scripts/deep.sh", "scripts/more/last.sh"] {
+            std::fs::write(dir.path().join(file), "exit 0").expect("writes");
+        }
+        for command in [
+            "./check.sh --strict",
+            "sh 'check.sh'",
+            "A=1 check.sh|cat",
+            "cd scripts && ./deep.sh",
+            "cd ./scripts; sh deep.sh",
+            "(cd scripts/more && . ./last.sh)",
+            "cd scripts && cd more && ./last.sh",
+            "test -n \"$PATH\" && ./check.sh",
+            "if true; then ./check.sh; fi",
+            "sh -c 'cd scripts && ./deep.sh'",
+            "exec < check.sh",
+        ] {
+            let hook = hook(command);
+            assert_eq!(hook.problem(), None, "{command}");
+            assert_eq!(hook.named_files(dir.path()).len(), 1, "{command}");
         }
         assert!(hook("grep -q x").named_files(dir.path()).is_empty());
+        let program = CommandHook {
+            command: HookCommandLine::Program(
+                ["sh", "-c", "cd scripts && ./deep.sh"]
+                    .map(str::to_owned)
+                    .to_vec(),
+            ),
+            ..hook("")
+        };
+        assert_eq!(program.named_files(dir.path()).len(), 1);
+    }
+
+    #[test]
+    fn a_command_that_does_not_say_which_files_it_runs_has_to_list_them() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for command in [
+            "\"$DIR/check.sh\"",
+            "$(which check.sh)",
+            "cd $DIR && ./check.sh",
+            "cd \"$(git rev-parse --show-toplevel)\" && ./check.sh",
+            "python3 ${X:-check.py}",
+            "sh `cat name`",
+            "for f in a b; do ./$f; done",
+            "cat \"$F\" | sh",
+            "eval \"$X\"",
+            "./check*.sh",
+            "cd - && ./check.sh",
+            "cd && ./check.sh",
+        ] {
+            let unread = hook(command);
+            let problem = unread.problem().expect(command);
+            assert!(problem.contains("`files`"), "{problem}");
+            let listed = CommandHook {
+                files: Some(vec!["scripts/check.sh".into()]),
+                ..unread
+            };
+            assert_eq!(listed.problem(), None, "{command}");
+            let file = dir.path().join("scripts/check.sh");
+            assert_eq!(listed.named_files(dir.path()), [file], "{command}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_script_behind_cd_or_in_the_list_is_not_run_after_it_was_changed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let script = dir.path().join("scripts/check.sh");
+        std::fs::create_dir_all(dir.path().join("scripts")).expect("created");
+        let listed = CommandHook {
+            files: Some(vec!["scripts/check.sh".into()]),
+            ..hook("D=scripts; sh \"$D/check.sh\"")
+        };
+        for hook in [hook("cd scripts && sh ./check.sh"), listed] {
+            std::fs::write(&script, "exit 0").expect("writes");
+            let hooks = Hooks::new();
+            CommandHooks::new(dir.path(), None).add_pre(&hooks, hook);
+            let stack = echo_under(hooks);
+            assert!(stack.run(call_with("pay", json!({}))).await.is_ok());
+            std::fs::write(&script, "touch ran; exit 0").expect("writes");
+            let changed = stack.run(call_with("pay", json!({}))).await;
+            assert_eq!(changed.status(), Some(Status::Blocked));
+        }
+        assert!(!dir.path().join("ran").exists());
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod command;
 mod process;
+mod reading;
 
 use std::sync::Arc;
 
@@ -84,8 +85,8 @@ mod tests {
     use super::*;
     use serde_json::json;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use toolgate_core::{CallSeed, HookAction, Status};
-    use toolgate_testkit::{call, echo_under, run_twice, seed};
+    use toolgate_core::{CallSeed, HookAction, Json, RecordKey, Status};
+    use toolgate_testkit::{call, echo_under, keyring_with, run_twice, seed};
 
     fn counting_hooks() -> (Resources, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
@@ -113,6 +114,49 @@ mod tests {
         let twice = run_twice(configured_hooks(&parts), seed("rm", json!({}))).await;
         twice.assert_replays();
         assert_eq!(twice.second.status(), Some(Status::Blocked));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_stored_decision_that_our_keys_did_not_seal_does_not_count() {
+        let asking = || {
+            let reason = "it deletes".to_owned();
+            let hooks = Hooks::new().before("rm", move |_call| {
+                let reason = reason.clone();
+                async { HookAction::RequireApproval { reason } }
+            });
+            hooks.seal_with(keyring_with("k1", 7));
+            echo_under(ConfiguredHooks::new(Arc::new(hooks)))
+        };
+        // The record of another call, and one that has no seal at all.
+        let other = call("rm");
+        asking().run(other.clone()).await;
+        let key = |call: &Call| RecordKey::Layer(call.id, "hooks/before".into());
+        let stored = other.env().store().load_json(&key(&other)).await;
+        let stored = stored.expect("loads").expect("stored");
+        let mut moved = stored.as_value().clone();
+        moved["asks"] = json!([]);
+        for forged in [
+            moved,
+            json!({ "arguments": {}, "asks": [], "warnings": [] }),
+        ] {
+            let call = call("rm");
+            let record = Json::new(forged).expect("not deep");
+            let store = call.env().store().clone();
+            let before = store.put_json_once(key(&call), record).await;
+            assert!(before.expect("stores").is_none(), "nothing was there");
+            let outcome = asking().run(call).await;
+            assert_eq!(outcome.status(), Some(Status::Blocked));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_sealed_decision_is_used_again() {
+        let (parts, count) = counting_hooks();
+        let hooks: Arc<Hooks> = parts.get().expect("there are hooks");
+        hooks.seal_with(keyring_with("k1", 7));
+        let twice = run_twice(configured_hooks(&parts), seed("rm", json!({}))).await;
+        twice.assert_replays();
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
