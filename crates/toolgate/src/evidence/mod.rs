@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use toolgate_core::{
-    AcceptedRestore, ApproverIdentity, Checkpoint, Clock, HiddenSessions, Json, Keyring,
-    LedgerHead, LedgerVerifier, RecordKey, SessionFilter, StoreHandle,
+    AcceptedRestore, ApproverIdentity, Checkpoint, Clock, Json, Keyring, LedgerHead,
+    LedgerVerifier, RecordKey, StoreHandle,
 };
 use toolgate_layers::{Ledger, LedgerError, LostHead};
 use toolgate_runtime::SystemClock;
@@ -25,8 +25,9 @@ const MAX_RESTORES: usize = 1_000;
 ///
 /// With a state directory, the last signed head of each ledger is remembered beside the keys, where
 /// no tool and no other user of the database can reach it. A ledger that does not contain that head
-/// any more was restored from a backup, or records were removed: it is not signed again and does
-/// not verify until a person accepts the loss.
+/// any more was restored from a backup, or records were removed, or another database is in the place
+/// of the one that was signed: it is not signed again and does not verify until a person accepts the
+/// loss. A database in a new place is a new ledger.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -66,9 +67,11 @@ impl EvidenceService {
         self
     }
 
-    /// Names the database. A database that lost the id of its ledger is recognized by its address.
+    /// Names the database. A database that was replaced, or lost the id of its ledger, is recognized by
+    /// its address. One in memory is new each time.
     pub fn address(mut self, address: &str) -> Self {
-        self.address = Some(remembered_address(address));
+        let is_durable = !address.contains("memory:");
+        self.address = is_durable.then(|| remembered_address(address));
         self
     }
 
@@ -152,7 +155,8 @@ impl EvidenceService {
         Ok(self.verify_rest().await?.map(|(_, lost)| lost))
     }
 
-    /// Records that a person accepts the loss of records, because a backup was restored. The note
+    /// Records that a person accepts the loss of records, because a backup was restored or the database
+    /// is another one. The note
     /// is signed and stored with the ledger; from then on the head of now is remembered.
     ///
     /// Returns `None` if nothing was lost.
@@ -205,22 +209,19 @@ impl EvidenceService {
         Ok(Some((remembered, LostHead { signed, found })))
     }
 
-    /// Returns the head that is remembered for this ledger.
+    /// Returns the head that is remembered for this ledger, or for the one that was in its place.
     async fn find_remembered(&self) -> Result<Option<RememberedHead>, LedgerError> {
         let heads = self.load_heads()?;
         let id = self.ledger.identity().await?;
-        if let Some(known) = heads.iter().find(|head| Some(head.id) == id) {
-            return Ok(Some(known.clone()));
+        let own = heads.iter().find(|head| Some(head.id) == id);
+        // A ledger that was accepted in this place stands for the earlier ones.
+        if own.is_some_and(|own| own.address == self.address) {
+            return Ok(own.cloned());
         }
-        let oldest = self.oldest_session().await?;
-        // A new database in the place of another one is a new ledger. But one that is older than
-        // the head remembered for its place is not new: its id was removed or changed.
-        let same_place = |head: &&RememberedHead| {
-            head.address.is_some()
-                && head.address == self.address
-                && oldest.is_some_and(|oldest| oldest <= head.checkpoint.at)
-        };
-        Ok(heads.iter().rev().find(same_place).cloned())
+        // Who replaces the database removes its receipts: a person has to accept that.
+        let is_here =
+            |head: &&RememberedHead| head.address.is_some() && head.address == self.address;
+        Ok(heads.iter().rev().find(is_here).or(own).cloned())
     }
 
     /// Returns the heads of other ledgers that were in the place of this one.
@@ -240,16 +241,6 @@ impl EvidenceService {
         let mut heads = file.load()?;
         heads.retain(|head| head.checkpoint.ledger == *self.ledger.name());
         Ok(heads)
-    }
-
-    async fn oldest_session(&self) -> Result<Option<toolgate_core::Timestamp>, LedgerError> {
-        let filter = SessionFilter {
-            hidden: HiddenSessions::Included,
-            limit: 1,
-            ..SessionFilter::default()
-        };
-        let rows = self.store.sessions(filter).await?;
-        Ok(rows.first().map(|row| row.created_at))
     }
 
     async fn describe_head(&self, checkpoint: Checkpoint) -> Result<RememberedHead, LedgerError> {

@@ -6,7 +6,7 @@ use serde_json::json;
 use toolgate::{
     Gate,
     gate::StateDir,
-    ledger::{EvidenceReport, LedgerError, LedgerVerifier},
+    ledger::{AcceptedRestore, EvidenceReport, LedgerError, LedgerVerifier},
     session::TurnRequest,
     stack::ToolRequest,
     tool,
@@ -67,15 +67,35 @@ impl EvidencePlace {
         evidence.verify(&[], &LedgerVerifier::default()).await
     }
 
+    async fn accept(&self, database: &str) -> Option<AcceptedRestore> {
+        let evidence = self.open(database).await.evidence();
+        let accepted = evidence.accept_restore(authenticated("ann")).await;
+        accepted.expect("stored")
+    }
+
+    fn remove(&self, database: &str) {
+        for ending in ["", "-wal", "-shm"] {
+            let _ = fs::remove_file(self.path(&format!("{database}{ending}")));
+        }
+    }
+
     /// Copies a database as a backup would: the file is complete when no process has it open.
     fn copy(&self, from: &str, to: &str) {
+        self.remove(to);
         for ending in ["", "-wal", "-shm"] {
-            let _ = fs::remove_file(self.path(&format!("{to}{ending}")));
             let from = self.path(&format!("{from}{ending}"));
             if Path::new(&from).exists() {
                 fs::copy(from, self.path(&format!("{to}{ending}"))).expect("copied");
             }
         }
+    }
+}
+
+/// Returns the numbers of records that were signed and that are there.
+fn lost(error: LedgerError) -> (u64, u64) {
+    match error {
+        LedgerError::HeadLost(lost) => (lost.signed.counter, lost.found.counter),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -92,10 +112,6 @@ async fn a_restored_backup_is_reported_until_a_person_accepts_it() {
         Some(5)
     );
     place.copy("backup.db", "a.db");
-    let lost = |error: LedgerError| match error {
-        LedgerError::HeadLost(lost) => (lost.signed.counter, lost.found.counter),
-        other => panic!("{other:?}"),
-    };
     assert_eq!(
         lost(place.verify("a.db").await.expect_err("restored")),
         (5, 2)
@@ -110,23 +126,12 @@ async fn a_restored_backup_is_reported_until_a_person_accepts_it() {
         lost(place.verify("a.db").await.expect_err("restored")),
         (5, 5)
     );
-    let evidence = place.open("a.db").await.evidence();
-    let note = evidence
-        .accept_restore(authenticated("ann"))
-        .await
-        .expect("stored")
-        .expect("something was lost");
+    let note = place.accept("a.db").await.expect("something was lost");
     assert_eq!((note.lost.counter, note.kept.counter), (5, 5));
     let report = place.verify("a.db").await.expect("accepted");
     assert!(report.is_intact() && !report.is_unsigned());
     assert_eq!(report.restores, [note]);
-    assert_eq!(
-        evidence
-            .accept_restore(authenticated("ann"))
-            .await
-            .expect("reads"),
-        None
-    );
+    assert_eq!(place.accept("a.db").await, None);
     // The next loss is reported again.
     place.make_calls("a.db", 1).await;
     assert_eq!(place.sign("a.db").await.expect("signs"), 6);
@@ -138,7 +143,7 @@ async fn a_restored_backup_is_reported_until_a_person_accepts_it() {
 }
 
 #[tokio::test]
-async fn a_new_database_is_a_new_ledger_and_what_it_replaced_is_said() {
+async fn a_database_in_a_new_place_is_a_new_ledger() {
     let place = EvidencePlace::new();
     place.make_calls("a.db", 3).await;
     place.sign("a.db").await.expect("signs");
@@ -148,22 +153,32 @@ async fn a_new_database_is_a_new_ledger_and_what_it_replaced_is_said() {
         let report = place.verify(other).await.expect("intact");
         assert!(report.is_intact() && report.replaced.is_empty());
     }
-    for ending in ["", "-wal", "-shm"] {
-        let _ = fs::remove_file(place.path(&format!("a.db{ending}")));
-    }
-    let empty = place.verify("a.db").await.expect("nothing is there");
-    assert!(empty.is_intact() && !empty.is_unsigned());
+}
+
+#[tokio::test]
+async fn a_replaced_database_does_not_verify_until_a_person_accepts_it() {
+    let place = EvidencePlace::new();
+    place.make_calls("a.db", 3).await;
+    place.sign("a.db").await.expect("signs");
+    place.make_calls("b.db", 2).await;
+    place.sign("b.db").await.expect("signs");
+    // Nothing, a new database, and one that is known in another place.
+    place.remove("a.db");
+    assert_eq!(lost(place.verify("a.db").await.expect_err("gone")), (3, 0));
     place.make_calls("a.db", 1).await;
+    let signed = place.sign("a.db").await;
+    assert_eq!(lost(signed.expect_err("another one")), (3, 1));
+    place.remove("a.db");
+    place.copy("b.db", "a.db");
+    assert_eq!(lost(place.verify("a.db").await.expect_err("b")), (3, 2));
+    place.verify("b.db").await.expect("where it was");
+
+    place.remove("a.db");
+    place.make_calls("a.db", 1).await;
+    let note = place.accept("a.db").await.expect("something was lost");
+    assert_eq!((note.lost.counter, note.kept.counter), (3, 1));
+    assert!(place.verify("a.db").await.expect("accepted").is_intact());
     assert_eq!(place.sign("a.db").await.expect("signs"), 1);
-    let report = place.verify("a.db").await.expect("intact");
-    assert_eq!(report.replaced.len(), 1);
-    assert_eq!(report.replaced[0].checkpoint.counter, 3);
-    let said = report.not_checked();
-    assert!(
-        said.iter()
-            .any(|note| note.contains("another ledger was in this place")),
-        "{said:?}"
-    );
 }
 
 #[tokio::test]
