@@ -160,6 +160,8 @@ impl PageCommand {
             3
         } else if says("the call would not run") {
             5
+        } else if says("the tool would fail") {
+            1
         } else {
             0
         }

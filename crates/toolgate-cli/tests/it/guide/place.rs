@@ -101,8 +101,17 @@ impl GuidePlace {
         }
         let program = place.dir.path().join("bin/toolgate");
         symlink(env!("CARGO_BIN_EXE_toolgate"), program).expect("linked");
-        fs::write(place.project().join("README.md"), "# A project\n").expect("written");
-        fs::write(place.project().join("design.md"), "1. measure\n").expect("written");
+        // What the commands of the pages read.
+        for (name, text) in [
+            ("README.md", "# A project\n"),
+            ("design.md", "1. measure\n"),
+            ("docs/index.md", "# Documents\n"),
+            (".env.example", "PORT=80\n"),
+        ] {
+            let path = place.project().join(name);
+            fs::create_dir_all(path.parent().expect("a directory")).expect("made");
+            fs::write(path, text).expect("written");
+        }
         place
     }
 
