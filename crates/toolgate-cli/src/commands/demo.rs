@@ -155,6 +155,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
         input,
         pieces: false,
         verbose: false,
+        has_strategy: false,
         next: Some(next_commands(cx)),
     }
     .run_to_end(cx, &gate, &session)

@@ -29,7 +29,7 @@ use crate::{
         },
         project_notice::ProjectNotice,
         render::OutputRows,
-        screen::SessionScreen,
+        screen::{ConversationItem, SessionScreen},
         stored_requests::load_requests,
         whole_texts::WholeTexts,
     },
@@ -126,6 +126,7 @@ async fn run_task(
     let gate = args.talk.gate.open_gate(cx).await?;
     let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
     let mut builder = args.talk.session_builder(&gate, named)?;
+    let has_strategy = said.documents.is_some();
     if let Some(documents) = said.documents {
         builder = builder.recursive(documents)?;
     }
@@ -141,6 +142,7 @@ async fn run_task(
         input: said.text.map(RunInput::from),
         pieces: args.pieces,
         verbose: args.verbose,
+        has_strategy,
         next: None,
     };
     watch.run_to_end(cx, &gate, &session).await
@@ -168,6 +170,8 @@ pub(crate) struct DisplayedRun {
     pub(crate) pieces: bool,
     /// True if more of the output of commands is printed.
     pub(crate) verbose: bool,
+    /// True if a strategy may answer in place of the model.
+    pub(crate) has_strategy: bool,
     /// Commands to suggest at the end and their purpose, in place of the usual ones.
     pub(crate) next: Option<Vec<(String, String)>>,
 }
@@ -223,6 +227,9 @@ impl DisplayedRun {
             && (how == DisplayMode::Json || cx.out.is_quiet())
         {
             cx.out.print_error(error);
+        }
+        if self.has_strategy && how != DisplayMode::Json {
+            print_strategy_answer(cx, gate, &ended, &screen)?;
         }
         let printed = match how {
             DisplayMode::Json => print_json_report(cx, gate, &ended, ending.exit_status()),
@@ -359,6 +366,26 @@ fn print_json_report(
         cx.out.print_json(&report_json(gate, report, exit))?;
     }
     Ok(exit)
+}
+
+/// Prints the answer of a strategy, which is no reply of the model and so not on the screen yet.
+fn print_strategy_answer(
+    cx: &CommandContext,
+    gate: &Gate,
+    ended: &FollowEnd,
+    screen: &SessionScreen,
+) -> Result<(), CliError> {
+    let FollowEnd::Report(report) = ended else {
+        return Ok(());
+    };
+    let answer = gate.redact_text(report.text.trim_end());
+    let is_answer = |item: &ConversationItem| matches!(item, ConversationItem::Model(text) if text.trim_end() == answer);
+    let mut items = screen.agents().iter().flat_map(|agent| &agent.items);
+    // Quiet output is the text of the report, and comes later.
+    if cx.out.is_quiet() || report.end != RunEnd::Completed || items.any(is_answer) {
+        return Ok(());
+    }
+    cx.out.print_line(style::escape_controls(&answer))
 }
 
 /// Prints the summary for people.
