@@ -178,11 +178,8 @@ fn a_suspended_program_gives_the_terminal_back_and_continues() {
             .next()
             .is_some_and(|rest| rest.starts_with('T'))
     });
-    assert!(
-        !terminal.screen().cursor_hidden,
-        "{}",
-        terminal.transcript()
-    );
+    // What it printed last may still be on its way to the screen.
+    terminal.wait_until("the cursor", |screen| !screen.cursor_hidden);
     // The store is not locked meanwhile.
     assert_eq!(world.run_json(&["approvals", "list"]).len(), 1);
     terminal.signal(Signal::CONT);
