@@ -192,6 +192,10 @@ impl DatabaseError {
             Self::Damaged { .. } => {
                 "run a check, and restore the newest backup if it finds problems"
             }
+            // With the feature this address never gets here.
+            Self::UnknownScheme { scheme } if scheme.starts_with("postgres") => {
+                "this program is built without PostgreSQL; build it with `--features postgres`"
+            }
             Self::UnknownScheme { .. } => "use sqlite:PATH, a plain path, postgres://… or memory:",
             Self::BadAddress => "an address reads postgres://user@host/database",
             Self::Unreachable { .. } => "check that the server runs and that the address is right",

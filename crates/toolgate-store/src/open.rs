@@ -105,6 +105,15 @@ mod tests {
         assert!(!format!("{error} {error:?}").contains("secret"));
     }
 
+    #[test]
+    fn a_program_without_postgresql_says_how_to_build_it() {
+        for (scheme, expected) in [("postgresql", "--features postgres"), ("mysql", "memory:")] {
+            let scheme = scheme.to_owned();
+            let hint = DatabaseError::UnknownScheme { scheme }.hint();
+            assert!(hint.is_some_and(|hint| hint.contains(expected)));
+        }
+    }
+
     #[cfg(feature = "sqlite")]
     #[tokio::test]
     async fn a_plain_path_and_a_sqlite_address_name_the_same_file() {

@@ -195,7 +195,8 @@ fn check_damaged(work: &Path, out: &Path, archive: &str) -> Result<(), String> {
 fn check_units(work: &Path) -> Result<(), String> {
     let units = work.join("local/share/systemd/user");
     let mut verify = Command::new("systemd-analyze");
-    verify.args(["--user", "verify"]).env("HOME", work);
+    verify.args(["--user", "--man=no", "verify"]);
+    verify.env("HOME", work).env("XDG_RUNTIME_DIR", work);
     // `%h/.local/bin` of the unit is where the script installs.
     symlink(work.join("local"), work.join(".local")).map_err(|error| error.to_string())?;
     verify.arg(units.join("toolgate-verify.service"));
@@ -245,6 +246,7 @@ fn check_in_chroot(work: &Path, archive: &Path) -> Result<(), String> {
             .args(arguments);
         command
             .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("TOOLGATE_HOME", "/state")
             .env("HOME", "/");
         run_program(
@@ -253,7 +255,7 @@ fn check_in_chroot(work: &Path, archive: &Path) -> Result<(), String> {
         )
     };
     toolgate(&["--version"])?;
-    toolgate(&["init", "--yes", "--model", "ollama:none"])?;
+    toolgate(&["init", "--yes"])?;
     toolgate(&[
         "tools",
         "call",

@@ -77,6 +77,10 @@ fn the_recipes_work() {
 }
 
 #[test]
+#[cfg_attr(
+    not(feature = "postgres"),
+    ignore = "the program has no feature postgres"
+)]
 fn the_errors_of_the_guide_are_printed_word_for_word() {
     run_chapter("09", &GuidePlace::new());
 }
