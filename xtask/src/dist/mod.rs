@@ -27,6 +27,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         arguments.get(at + 1).map(PathBuf::from)
     };
     let out = option("--out").unwrap_or_else(|| target_directory().join("dist-archive"));
+    // The script gets a prefix below it, which has to be absolute.
+    let out = std::path::absolute(&out).map_err(|error| format!("{}: {error}", out.display()))?;
     let binary = match option("--binary") {
         Some(binary) => binary,
         None => build_program()?,
