@@ -503,6 +503,24 @@ fn a_path_that_an_annotation_names_counts_too() {
 
 #[cfg(unix)]
 #[test]
+fn the_texts_of_an_edit_are_no_paths_beside_the_file_that_it_declares() {
+    let sources = policy_from("[[rules]]\neffect = \"allow\"\npath = \"src/**\"");
+    let editing = || Annotations::default().with_resource(Resource::path("path"));
+    let edit = |path: &str| json!({ "path": path, "old": "let a = 1;", "new": "x".repeat(9_000) });
+    let judged = judge_tool(&sources, editing(), edit("src/a.rs"));
+    assert_eq!(judged, PolicyEffect::Allow);
+    let judged = judge_tool(&sources, editing(), edit("other/a.rs"));
+    assert_eq!(judged, PolicyEffect::Ask);
+    // A tool that declares nothing may rename one file to the other.
+    let renames = json!({ "path": "src/a.rs", "old": "b.rs", "new": "src/c.rs" });
+    let judged = judge_tool(&sources, Annotations::default(), renames);
+    assert_eq!(judged, PolicyEffect::Ask);
+    let declared = editing().with_resource(Resource::path("old"));
+    let renames = json!({ "path": "src/a.rs", "old": "b.rs", "new": "src/c.rs" });
+    assert_eq!(judge_tool(&sources, declared, renames), PolicyEffect::Ask);
+}
+
+#[test]
 fn a_link_with_blanks_in_its_name_leads_to_a_denied_path() {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::create_dir(dir.path().join("vault")).expect("created");

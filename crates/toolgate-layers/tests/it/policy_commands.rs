@@ -992,3 +992,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_doubt_about_the_program_of_a_rule_names_the_program() {
+    let pushes =
+        policy_from("default = \"allow\"\n[[rules]]\neffect = \"deny\"\ncommand = \"git push\"");
+    for (text, piece) in [
+        ("git $x", "`git $x`"),
+        ("git -c alias.x=push x", "`git -c`"),
+    ] {
+        assert_eq!(effect(&pushes, text), PolicyEffect::Ask, "{text}");
+        let expected = format!("cannot tell which git command this is: {piece}");
+        assert_eq!(reason(&pushes, text), expected, "{text}");
+    }
+    let other = "cannot tell which command this runs: `sh`";
+    assert_eq!(reason(&pushes, "sh -c \"$x\""), other);
+}
+
+#[test]
+fn a_directory_that_changes_nothing_does_not_hide_the_command() {
+    let status = policy_from("[[rules]]\neffect = \"allow\"\ncommand = \"git status\"");
+    let pushes =
+        policy_from("default = \"allow\"\n[[rules]]\neffect = \"deny\"\ncommand = \"git push\"");
+    for text in ["git -C . status", "git -C ./ -C . status --short"] {
+        assert_eq!(effect(&status, text), PolicyEffect::Allow, "{text}");
+        assert_eq!(effect(&pushes, text), PolicyEffect::Allow, "{text}");
+    }
+    assert_eq!(effect(&pushes, "git -C . push"), PolicyEffect::Deny);
+    for text in [
+        "git -C /x status",
+        "git -C .. status",
+        "git -C .",
+        "git -C . push",
+    ] {
+        assert_eq!(effect(&status, text), PolicyEffect::Ask, "{text}");
+    }
+}

@@ -94,7 +94,7 @@ impl CallCommand {
     fn new(text: String, reading: ShellReading) -> Self {
         Self {
             text,
-            runs: reading.plain_commands(),
+            runs: reading.plain_commands().map(without_idle_directories),
             reading,
             said: OnceCell::new(),
             certain: OnceCell::new(),
@@ -132,6 +132,20 @@ impl CallCommand {
     }
 }
 
+/// Reads `git -C . status` as `git status`: both run in the same directory.
+fn without_idle_directories(mut runs: Vec<CommandWords>) -> Vec<CommandWords> {
+    let is_git = |words: &&mut CommandWords| words.first().is_some_and(|word| word == "git");
+    for words in runs.iter_mut().filter(is_git) {
+        while let [_, option, dir, _, ..] = words.as_slice()
+            && option == "-C"
+            && matches!(dir.as_str(), "." | "./")
+        {
+            words.drain(1..3);
+        }
+    }
+    runs
+}
+
 fn plain_texts(words: &[ShellWord]) -> CommandWords {
     words.iter().map(|word| word.text.clone()).collect()
 }
@@ -151,11 +165,13 @@ pub(crate) struct CallUrl {
 }
 
 /// Arguments that hold the content of a file beside its path.
-const FILE_CONTENTS: [&str; 6] = [
+const FILE_CONTENTS: [&str; 8] = [
     "content",
     "contents",
+    "new",
     "new_string",
     "new_text",
+    "old",
     "old_string",
     "old_text",
 ];
@@ -429,9 +445,16 @@ impl<'a> CallFeatures<'a> {
     }
 
     fn walk_object(&mut self, object: &'a Map<String, Value>, needs: FeatureNeeds) {
+        // Two paths in a tool that renames, two texts in one that edits the file it declares.
+        let edits = self.declares_path();
         for (key, value) in object {
             let name = normalize_name(key);
-            let means = classify_argument(&name);
+            let means = match classify_argument(&name) {
+                ArgumentRole::PossiblePath if edits && matches!(&*name, "old" | "new") => {
+                    ArgumentRole::Other
+                }
+                means => means,
+            };
             self.surrounded |= affects_commands(&name) && !is_empty_value(value);
             self.add_hint(key);
             if is_directory_name(&name) {
@@ -465,6 +488,13 @@ impl<'a> CallFeatures<'a> {
                 self.walk_value(value, needs);
             }
         }
+    }
+
+    /// Checks whether the tool declares which of its arguments is the path of a file.
+    fn declares_path(&self) -> bool {
+        let resources = self.call.annotations().resources.iter();
+        let is_file = |it: &Resource| it.kind == ResourceKind::Path && !it.is_workspace();
+        resources.into_iter().any(is_file)
     }
 
     fn walk_value(&mut self, value: &'a Value, needs: FeatureNeeds) {

@@ -16,6 +16,8 @@ use crate::decide::policy::{
 pub(super) enum RuleDoubt<'f> {
     /// It decides which command runs.
     Command(&'f str),
+    /// It decides which of the commands of this program runs: that of `git $x`.
+    Subcommand(&'f str, &'f str),
     /// It decides which host a command reaches.
     Host(&'f str),
 }
@@ -24,6 +26,9 @@ impl fmt::Display for RuleDoubt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Command(piece) => write!(f, "cannot tell which command this runs: `{piece}`"),
+            Self::Subcommand(program, piece) => {
+                write!(f, "cannot tell which {program} command this is: `{piece}`")
+            }
             Self::Host(piece) => {
                 let piece = shorten(piece);
                 write!(f, "cannot tell which host this reaches: `{piece}`")
@@ -40,29 +45,39 @@ impl CompiledPolicyRule {
 
     /// Returns what keeps it open whether the rule matches.
     pub(super) fn find_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<RuleDoubt<'f>> {
-        let command = || self.find_command_doubt(facts).map(RuleDoubt::Command);
+        let command = || self.find_command_doubt(facts);
         let host = || self.find_host_doubt(facts).map(RuleDoubt::Host);
         command().or_else(host)
     }
 
     /// Returns the piece of a command because of which it cannot be told whether the rule matches.
-    fn find_command_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<&'f str> {
+    fn find_command_doubt<'f>(&self, facts: &'f CallFeatures<'_>) -> Option<RuleDoubt<'f>> {
         let patterns = self.command.as_ref()?;
         let expands =
             |words: &&Vec<ShellWord>| patterns.iter().any(|pattern| pattern.may_expand_to(words));
-        let unknown = |words: &'f Vec<ShellWord>| words.iter().find(|word| !word.certain);
+        let expansion = |words: &'f Vec<ShellWord>| {
+            let unknown = words.iter().find(|word| !word.certain)?;
+            Some(RuleDoubt::Subcommand(&words.first()?.text, &unknown.text))
+        };
+        // `git -c` is a doubt about git, if the rule is about git.
+        let subcommand = |piece: &'f str| {
+            let (program, _) = piece.split_once(' ')?;
+            let is_named = patterns.iter().any(|pattern| pattern.matches_name(program));
+            is_named.then_some(RuleDoubt::Subcommand(program, piece))
+        };
+        let of_piece = |piece: &'f str| subcommand(piece).unwrap_or(RuleDoubt::Command(piece));
         let piece = |command: &'f CallCommand| {
             let reading = &command.reading;
-            let expanded = || reading.commands.iter().find(expands).and_then(unknown);
+            let expanded = || reading.commands.iter().find(expands).and_then(expansion);
             let mentioned = || {
                 let words = reading.commands.iter();
                 let mut pairs = words.flat_map(|words| patterns.iter().map(move |it| (it, words)));
                 pairs.find_map(|(pattern, words)| pattern.find_mention(words))
             };
-            let unread = reading.unread.as_deref();
+            let unread = reading.unread.as_deref().map(of_piece);
             unread
-                .or_else(|| expanded().map(|word| word.text.as_str()))
-                .or_else(mentioned)
+                .or_else(expanded)
+                .or_else(|| mentioned().map(RuleDoubt::Command))
         };
         let piece = facts.commands.iter().find_map(piece)?;
         self.matches_besides_commands(facts).then_some(piece)

@@ -149,7 +149,8 @@ impl CommandPattern {
         arguments.iter().find(names).map(|word| &*word.text)
     }
 
-    fn matches_name(&self, word: &str) -> bool {
+    /// Checks whether a word is the program of the pattern.
+    pub(crate) fn matches_name(&self, word: &str) -> bool {
         let Some(name) = self.0.first() else {
             return true;
         };
