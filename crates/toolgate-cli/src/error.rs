@@ -235,3 +235,47 @@ from_errors!(
     toolgate::stack::StackError,
     toolgate::approval::KeyFileError,
 );
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use toolgate::value::{SessionId, Timestamp};
+
+    #[test]
+    fn the_stored_name_of_a_lease_holder_is_not_shown() {
+        let name = "driver 3 in process 12+345 of 0f1e2d3c pid:[4026531836]";
+        let session: SessionId = "01890a5d-ac96-774b-bcce-b302099a8057"
+            .parse()
+            .expect("an id");
+        let until = Timestamp::EPOCH;
+        let held = StoreError::LeaseHeld {
+            session,
+            holder: name.into(),
+            until,
+            is_expired: false,
+            fence: 7,
+        };
+        let foreign = DispatchError::Held {
+            session,
+            holder: "worker-9f2c".into(),
+            until,
+        };
+        let own = DispatchError::Held {
+            session,
+            holder: name.into(),
+            until,
+        };
+        for error in [CliError::from(held), foreign.into(), own.into()] {
+            let said = error.to_string();
+            assert!(
+                !said.contains("driver 3") && !said.contains("worker-9f2c"),
+                "{said}"
+            );
+            assert!(
+                !said.contains("4026531836") && error.hint_text().is_some(),
+                "{said}"
+            );
+            assert_eq!(error.exit_status(), Exit::SessionTaken);
+        }
+    }
+}

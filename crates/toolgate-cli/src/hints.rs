@@ -5,6 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use toolgate::{
     Status,
     approval::ChangedRequest,
+    budget::BudgetError,
     model::{ModelError, SetupError},
     session::{DeliverError, DispatchError, RunError},
     store::{DatabaseError, StoreError},
@@ -28,6 +29,10 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     }
     if let Some(error) = error.downcast_ref::<ModelError>() {
         return reply_hint(error);
+    }
+    let shared = error.downcast_ref::<Arc<BudgetError>>();
+    if let Some(error) = error.downcast_ref().or(shared.map(|error| &**error)) {
+        return budget_hint(error);
     }
     if let Some(error) = error.downcast_ref::<DatabaseError>() {
         return Some(database_hint(error));
@@ -118,6 +123,24 @@ fn model_hint(error: &SetupError) -> Option<String> {
         SetupError::UnknownProvider { .. } => Some(
             "name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned(),
         ),
+        _ => None,
+    }
+}
+
+/// Returns a hint for a request that a budget does not allow.
+fn budget_hint(error: &BudgetError) -> Option<String> {
+    match error {
+        BudgetError::Exceeded { .. } => Some(
+            "what the longest reply would cost is reserved beforehand: lower `max_tokens` under [run] in toolgate.toml, or raise the budget"
+                .to_owned(),
+        ),
+        BudgetError::UnknownPrice {
+            model: Some(model), ..
+        } => Some(format!(
+            "put its price into a file: [providers.{}.models.\"{}\"] with input = … and output = …, in dollars for \
+             a million tokens (0 for a local model), and name the file: `prices = \"prices.toml\"` under [run]",
+            model.provider, model.model
+        )),
         _ => None,
     }
 }

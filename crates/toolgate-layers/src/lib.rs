@@ -67,6 +67,7 @@ pub use decide::validate::{ParameterRule, Validate, ValidateOptions};
 pub use inspect::describe::{StackLine, describe};
 pub use inspect::explain::{CallVerdict, ExplainedLayer, Explanation, explain};
 pub use inspect::lint::{LintFinding, lint};
+pub use inspect::tool_names::{KnownTools, UnknownTool};
 pub use record::ledger::export::{VerifiedExport, verify_export};
 pub use record::ledger::mirror::LedgerMirror;
 pub use record::ledger::outcomes::{ComparedCall, OutcomeComparison};

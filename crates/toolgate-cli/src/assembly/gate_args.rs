@@ -1,22 +1,27 @@
 //! The options of the gate on the command line, and the gate that they describe.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde::{Deserialize, Serialize};
 use toolgate::{Config, Gate, GateBuilder, gate::ApproveMode, store::StoreHandle};
 
-use crate::{CliError, CommandContext, assembly::rules};
+use crate::{CliError, CommandContext, assembly::rules, env::style};
 
 /// The options of the gate, which override the configuration.
-#[derive(Debug, Clone, Default, PartialEq, clap::Args)]
+#[derive(Debug, Clone, Default, PartialEq, clap::Args, Serialize, Deserialize)]
 #[command(next_help_heading = "The gate")]
+#[serde(default)]
 pub struct GateArgs {
     /// Set what happens to calls that need an approval
     #[arg(long, value_name = "MODE", value_parser = approve_mode_parser())]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub approve: Option<ApproveMode>,
-    /// Allow these calls: a tool, or tool(pattern) for a command, path or host
+    /// Allow these calls: a tool, or tool(pattern) for a command, path or domain
     #[arg(long, value_name = "CALL")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<String>,
     /// Block these calls, whatever else allows them
     #[arg(long, value_name = "CALL")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
 }
 
@@ -43,6 +48,22 @@ impl GateArgs {
     /// opened, or if either lies inside the workspace.
     pub async fn open_gate(&self, cx: &CommandContext) -> Result<Gate, CliError> {
         Ok(self.gate_builder(cx)?.open().await?)
+    }
+
+    /// Checks that the tools which these options and the configuration name exist: an option is
+    /// rejected, and the user is warned about the configuration.
+    ///
+    /// # Errors
+    ///
+    /// Fails if `--allow` or `--deny` names a tool that does not exist.
+    pub(crate) fn check_tools(&self, cx: &CommandContext, gate: &Gate) -> Result<(), CliError> {
+        rules::check_tools(self, gate)?;
+        for unknown in gate.unknown_tools()? {
+            let text = style::escape_controls(&unknown.to_string());
+            cx.out
+                .print_note(format_args!("{}: {text}", style::warn("warning")))?;
+        }
+        Ok(())
     }
 
     /// Returns the builder of the gate, for a command that adds something to it.

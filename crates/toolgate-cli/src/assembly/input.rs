@@ -45,8 +45,9 @@ pub(crate) fn gather_input(
     for file in files {
         let name = file.display().to_string();
         let open = |error: io::Error| {
-            CliError::usage(format!("{name}: {error}"))
-                .with_hint("-f names a file to send, relative to the current directory")
+            CliError::usage(format!("{name}: {error}")).with_hint(
+                "-f names a file to send, relative to the current directory or that of -C",
+            )
         };
         let mut source = File::open(dir.join(file)).map_err(open)?;
         // A pipe or a device could block, or never end.

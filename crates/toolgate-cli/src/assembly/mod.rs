@@ -5,4 +5,5 @@ pub(crate) mod gate_args;
 pub(crate) mod input;
 mod rules;
 pub(crate) mod session_args;
+pub(crate) mod stored_options;
 mod take_over;

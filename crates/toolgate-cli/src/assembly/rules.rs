@@ -1,6 +1,9 @@
 //! `--allow` and `--deny`, as rules of the policy layer.
 
-use toolgate::layers::{PolicyEffect, PolicyRule};
+use toolgate::{
+    Gate,
+    layers::{PolicyEffect, PolicyRule},
+};
 
 use crate::{CliError, GateArgs};
 
@@ -17,8 +20,27 @@ pub(crate) fn parse_rules(args: &GateArgs) -> Result<Vec<PolicyRule>, CliError> 
     Ok(rules)
 }
 
-/// Parses a rule from `tool` or `tool(pattern)`. The pattern is a command for the shell, a host for
-/// fetching, and a path for every other tool.
+/// Rejects `--allow` and `--deny` for tools that do not exist: a misspelt one would allow or block
+/// nothing.
+pub(crate) fn check_tools(args: &GateArgs, gate: &Gate) -> Result<(), CliError> {
+    let known = gate.known_tools();
+    let rules = parse_rules(args)?;
+    let unknown = rules.iter().find_map(|rule| {
+        let place = rule.name.as_deref().unwrap_or_default();
+        let mut tools = rule.tool.iter().flat_map(|tools| tools.iter());
+        tools.find_map(|tool| known.check(place, tool, rule.effect == PolicyEffect::Deny))
+    });
+    match unknown {
+        Some(unknown) => {
+            Err(CliError::usage(unknown.to_string())
+                .with_hint("`toolgate tools list` shows them all"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Parses a rule from `tool` or `tool(pattern)`. The pattern is a command for the shell, a domain
+/// for fetching, and a path for every other tool.
 fn parse_rule(option: &str, effect: PolicyEffect, call: &str) -> Result<PolicyRule, CliError> {
     let misread = |problem: &str| {
         CliError::usage(format!("{option} {call}: {problem}")).with_hint(format!(

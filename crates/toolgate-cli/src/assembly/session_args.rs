@@ -1,45 +1,58 @@
 //! The options that `run` and `chat` share: model, limits and gate, and the session they describe.
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 use toolgate::{
     Gate, Session,
     budget::{BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit},
-    gate::ModelOptions,
+    gate::{ModelOptions, RunStrategy},
     model::{RetryPolicy, TaskComplexity},
     session::{Gated, OnFailure, SessionBuilder},
     value::{HumanDuration, SessionId},
 };
 
-use crate::{CliError, GateArgs};
+use crate::{
+    CliError, GateArgs,
+    assembly::stored_options::{ADDRESS_VARIABLE, MODEL_VARIABLE},
+};
 
 /// The model and the limits of a session.
-#[derive(Debug, Clone, Default, Args)]
+///
+/// They are stored with the session, so that it is resumed without options; see
+/// [`stored_options`](super::stored_options).
+#[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SessionArgs {
     /// The model, as provider:name (openai, anthropic, …)
     #[arg(
         long,
         short,
         value_name = "MODEL",
-        env = "TOOLGATE_MODEL",
+        env = MODEL_VARIABLE,
         hide_env_values = true
     )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The provider's address; its key goes there
     #[arg(
         long,
         value_name = "URL",
-        env = "TOOLGATE_BASE_URL",
+        env = ADDRESS_VARIABLE,
         hide_env_values = true
     )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub base_url: Option<String>,
     /// Limit the iterations (model requests) of a run
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_iterations: Option<u32>,
     /// Limit the US dollars that this run may spend on models
     #[arg(long, value_name = "USD", value_parser = parse_usd)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<u64>,
     /// Limit the time that a run may take, such as 5m
     #[arg(long, value_name = "TIME")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<HumanDuration>,
     /// Cancel the other calls of a turn when one fails, and end the run
     #[arg(long)]
@@ -49,15 +62,23 @@ pub struct SessionArgs {
     pub no_retry: bool,
     /// The complexity of the work, for the routing among models
     #[arg(long, value_name = "WEIGHT", value_parser = parse_weight)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<TaskComplexity>,
+    /// How the model works on files and the standard input; an option of `run`.
+    #[arg(skip)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<RunStrategy>,
     /// Drive the resumed session even if another process does; asks first
     #[arg(long)]
+    #[serde(skip)]
     pub take_over: bool,
     /// Confirm --take-over without a terminal
     #[arg(long, requires = "take_over")]
+    #[serde(skip)]
     pub yes: bool,
     /// The options of the gate.
     #[command(flatten)]
+    #[serde(flatten)]
     pub gate: GateArgs,
 }
 

@@ -35,7 +35,7 @@ impl SessionArgs {
                  unknown outcome. Take the session over?",
                 holder.state().text()
             ),
-            None => format!("The session is driven by {holder}. Take it over?"),
+            None => "The session is driven by another program. Take it over?".to_owned(),
         };
         require_confirmation(cx, &question, self.yes)?;
         Ok(builder.take_over())

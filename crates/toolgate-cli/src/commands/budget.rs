@@ -252,7 +252,8 @@ fn print_prices(args: &PricesArgs, cx: &CommandContext) -> Result<Exit, CliError
             let name = gate::parse_model_name(text)?;
             let price = prices.price_of(&name).ok_or_else(|| {
                 CliError::usage(format!("the price of {name} is unknown"))
-                    .with_hint("`prices = \"FILE\"` under [run] in toolgate.toml adds prices; `toolgate budget prices` lists the known ones")
+                    .with_hint(format!("put it into a file: [providers.{}.models.\"{}\"] with input = … and output = …, in dollars for a million tokens; \
+                                       `prices = \"FILE\"` under [run] in toolgate.toml names the file", name.provider, name.model))
             })?;
             show(&name, price)?;
         }

@@ -1,10 +1,10 @@
 //! `toolgate chat`: a conversation with an agent in the terminal.
 
 use clap::Args;
-use toolgate::{Gate, value::SessionId};
 
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
+    assembly::stored_options::{LAST_SESSION, ResumedSession},
     commands::receipts::sign_receipts,
     env::ids,
     show::{
@@ -29,8 +29,8 @@ pub struct ChatArgs {
     /// The first message
     #[arg(value_name = "MESSAGE")]
     pub message: Vec<String>,
-    /// Resume a session: the last one here, or the one whose id begins or ends like this
-    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = "")]
+    /// Resume a session: the last one here, or the one that is named
+    #[arg(long, value_name = "SESSION", num_args = 0..=1, default_missing_value = LAST_SESSION)]
     pub resume: Option<String>,
     /// The model and the limits.
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct ChatArgs {
 
 /// Runs the conversation until the user quits.
 pub(crate) fn run(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    if !cx.out.is_interactive() {
+    if !cx.out.can_redraw() {
         return Err(CliError::usage("chat needs a terminal")
             .with_hint("`toolgate run \"…\"` does the same work without one, also with --json"));
     }
@@ -47,30 +47,29 @@ pub(crate) fn run(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
 }
 
 async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let gate = args.talk.gate.open_gate(cx).await?;
-    let session = find_resumed_session(args, &gate, cx).await?;
-    let taken_up = session.is_some();
-    let builder = args.talk.session_builder(&gate, session)?;
-    let builder = args
-        .talk
-        .confirm_take_over(cx, &gate, session, builder)
-        .await?;
+    let resumed = match args.resume.as_deref() {
+        Some(named) => Some(ResumedSession::find(cx, named, &args.talk).await?),
+        None => None,
+    };
+    let cx = resumed.as_ref().map_or(cx, |resumed| &resumed.cx);
+    let talk = resumed.as_ref().map_or(&args.talk, |resumed| &resumed.args);
+    let gate = talk.gate.open_gate(cx).await?;
+    args.talk.gate.check_tools(cx, &gate)?;
+    let named = resumed.as_ref().map(|resumed| resumed.id);
+    let builder = talk.session_builder(&gate, named)?;
+    let builder = talk.confirm_take_over(cx, &gate, named, builder).await?;
     let session = builder.wait_for_answers().build().await?;
-    let model = args
-        .talk
-        .model
-        .clone()
-        .or_else(|| gate.run_section().model.clone())
-        .unwrap_or_default();
+    talk.store_for(cx, &gate, session.id()).await?;
+    let model = talk.model.as_deref().or(gate.default_model());
     let setup = ChatSetup {
         session: session.id(),
         me: cx.current_approver(None),
         project: cx.paths.workspace.display().to_string(),
-        model,
+        model: model.unwrap_or_default().to_owned(),
         tools: gate.view()?,
     };
     let message = args.message.join(" ");
-    let opening = match (message.trim().is_empty(), taken_up) {
+    let opening = match (message.trim().is_empty(), resumed.is_some()) {
         (false, _) => ChatOpening::Say(message),
         (true, true) => ChatOpening::Resume,
         (true, false) => ChatOpening::Wait,
@@ -85,30 +84,8 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
     let exit = sign_receipts(cx, &evidence, exit).await?;
     cx.out.print_note(format!(
-        "The conversation is saved. `toolgate chat --resume {}` continues it.",
-        ids::short_id(id)
+        "The conversation is saved. `{}` continues it.",
+        cx.command_line(&format!("chat --resume {}", ids::short_id(id)))
     ))?;
     Ok(exit)
-}
-
-/// Finds the session to resume, if one is named.
-async fn find_resumed_session(
-    args: &ChatArgs,
-    gate: &Gate,
-    cx: &CommandContext,
-) -> Result<Option<SessionId>, CliError> {
-    match args.resume.as_deref() {
-        None => Ok(None),
-        Some("") => {
-            let last = ids::last_session(gate.store(), &cx.paths.workspace).await?;
-            let none = || {
-                CliError::usage("there is no session in this directory yet")
-                    .with_hint("`toolgate chat` starts one")
-            };
-            last.map(Some).ok_or_else(none)
-        }
-        Some(named) => ids::find_session_in(gate.store(), named, &cx.paths.workspace)
-            .await
-            .map(Some),
-    }
 }

@@ -19,7 +19,7 @@ use toolgate::{
 
 use super::run::{DisplayedRun, open_displayed_session};
 use crate::{
-    CliError, CommandContext, Exit, GateArgs,
+    CliError, CommandContext, Exit, SessionArgs,
     assembly::session_args::session_with_model,
     demo,
     env::{runtime, style},
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &DemoArgs, cx: &CommandContext) -> Result<Exit, CliError
     // The sessions of the user are not touched, wherever they are stored.
     let database = cx.paths.home.path().join(DATABASE_NAME);
     inside.paths.db = format!("sqlite:{}", database.display());
+    inside.paths.db_option = Some(inside.paths.db.clone());
     let part = if args.crash {
         DemoPart::Rest(run_until_killed(args, &inside)?)
     } else {
@@ -116,12 +117,9 @@ fn create_project_dir() -> Result<TempDir, CliError> {
 }
 
 async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Result<Exit, CliError> {
-    let approve = args.yes.then_some(ApproveMode::Yes);
-    let args = GateArgs {
-        approve,
-        ..GateArgs::default()
-    };
-    let builder = args.gate_builder(cx)?;
+    let mut talk = SessionArgs::default();
+    talk.gate.approve = args.yes.then_some(ApproveMode::Yes);
+    let builder = talk.gate.gate_builder(cx)?;
     let builder = match part {
         // Added last to the innermost band: nothing but the tool runs before it.
         DemoPart::Doomed(_) => builder.layer(demo::KillerLayer),
@@ -144,7 +142,7 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
     if let Some(session) = session {
         builder = builder.session(session);
     }
-    let session = open_displayed_session(cx, builder).await?;
+    let session = open_displayed_session(cx, &gate, &talk, builder).await?;
     if let (DemoPart::Rest(id), true) = (part, cx.out.is_json()) {
         // The events of the killed process are part of the stream.
         for event in gate.store().events(id, 0, usize::MAX).await? {
@@ -171,7 +169,7 @@ fn next_commands(cx: &CommandContext) -> Vec<(String, String)> {
             "the same, with a killed process",
         ),
         command(
-            &format!("toolgate receipts verify --db {}", cx.paths.db),
+            &cx.command_line("receipts verify"),
             "recompute the chain of receipts",
         ),
         command(
@@ -319,11 +317,8 @@ fn clean_up_project(
         cx.out
             .print_note("hint: --yes approves the edit; on a terminal you decide yourself")?;
     }
-    cx.out.print_note(format!(
-        "the project is kept in {0}; resume there with: toolgate -C {0} --config {0}/{CONFIG_NAME} --db {1} run --resume",
-        kept.display(),
-        cx.paths.db
-    ))?;
+    cx.out
+        .print_note(format!("the project is kept in {}", kept.display()))?;
     Ok(())
 }
 

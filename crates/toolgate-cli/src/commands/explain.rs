@@ -42,6 +42,7 @@ pub struct ExplainArgs {
 pub(crate) fn run(args: &ExplainArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
         let gate = args.gate.open_gate(cx).await?;
+        args.gate.check_tools(cx, &gate)?;
         let view = gate.view()?;
         let schema = view
             .get(&args.call.tool)

@@ -10,15 +10,17 @@ use toolgate::{
     Gate, RunEnd, Session,
     gate::{RunSection, RunStrategy},
     session::{Documents, Gated, RunInput, SessionBuilder},
-    value::SessionId,
 };
 
 use crate::{
     CliError, CommandContext, Exit, SessionArgs,
-    assembly::input,
-    commands::receipts::SignedReceipts,
+    assembly::{
+        input,
+        stored_options::{LAST_SESSION, ResumedSession},
+    },
+    commands::{receipts::SignedReceipts, tools::finish_call},
     env::{
-        ids, runtime,
+        runtime,
         signals::{StopSignal, StopSignals},
         style,
     },
@@ -28,7 +30,7 @@ use crate::{
             render_receipts, render_summary, report_json,
         },
         project_notice::ProjectNotice,
-        render::OutputRows,
+        render::{OutputRows, text_width},
         screen::{ConversationItem, SessionScreen},
         stored_requests::load_requests,
         whole_texts::WholeTexts,
@@ -71,17 +73,9 @@ pub struct RunArgs {
     pub talk: SessionArgs,
 }
 
-/// The placeholder for the session of this directory that was used last.
-const LAST_SESSION: &str = "last";
-
 /// Runs an agent.
 pub(crate) fn run(args: &RunArgs, cx: &CommandContext) -> Result<Exit, CliError> {
-    let said = GatheredInput::gather(args, cx)?;
-    if said.text.is_none() && args.resume.is_none() {
-        return Err(CliError::usage("there is no task")
-            .with_hint("name one: toolgate run \"why does the test fail?\"; --resume continues the last session"));
-    }
-    runtime::block_on_all(run_task(args, cx, said))
+    runtime::block_on_all(run_task(args, cx))
 }
 
 /// The input of a run: a message and, with the recursive strategy, documents.
@@ -91,12 +85,17 @@ struct GatheredInput {
 }
 
 impl GatheredInput {
-    fn gather(args: &RunArgs, cx: &CommandContext) -> Result<Self, CliError> {
-        let strategy = match args.strategy {
+    /// Gathers the input; files are relative to `dir`.
+    fn gather(
+        args: &RunArgs,
+        strategy: Option<RunStrategy>,
+        cx: &CommandContext,
+        dir: &Path,
+    ) -> Result<Self, CliError> {
+        let strategy = match strategy {
             Some(strategy) => strategy,
             None => RunSection::of(&cx.load_config()?)?.strategy,
         };
-        let dir = &cx.paths.workspace;
         Ok(match strategy {
             RunStrategy::Direct => Self {
                 text: input::gather_input(&args.task, &args.file, dir)?,
@@ -118,23 +117,40 @@ fn parse_strategy(word: &str) -> Result<RunStrategy, String> {
     }
 }
 
-async fn run_task(
-    args: &RunArgs,
-    cx: &CommandContext,
-    said: GatheredInput,
-) -> Result<Exit, CliError> {
-    let gate = args.talk.gate.open_gate(cx).await?;
-    let named = find_resumed_session(args.resume.as_deref(), cx, &gate).await?;
-    let mut builder = args.talk.session_builder(&gate, named)?;
+async fn run_task(args: &RunArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+    let given = SessionArgs {
+        strategy: args.strategy,
+        ..args.talk.clone()
+    };
+    let resumed = match args.resume.as_deref() {
+        Some(named) => Some(ResumedSession::find(cx, named, &given).await?),
+        None => None,
+    };
+    // Files are named from here, whatever the directory of the session is.
+    let here = &cx.paths.workspace;
+    let cx = resumed.as_ref().map_or(cx, |resumed| &resumed.cx);
+    let talk = resumed.as_ref().map_or(&given, |resumed| &resumed.args);
+    let said = GatheredInput::gather(args, talk.strategy, cx, here)?;
+    if said.text.is_none() && resumed.is_none() {
+        return Err(CliError::usage("there is no task")
+            .with_hint("name one: toolgate run \"why does the test fail?\"; --resume continues the last session"));
+    }
+    if let Some(resumed) = &resumed {
+        resumed.print_note()?;
+        if resumed.is_single_call && said.text.is_none() {
+            return finish_call(cx, &talk.gate, resumed.id).await;
+        }
+    }
+    let gate = talk.gate.open_gate(cx).await?;
+    args.talk.gate.check_tools(cx, &gate)?;
+    let named = resumed.as_ref().map(|resumed| resumed.id);
+    let mut builder = talk.session_builder(&gate, named)?;
     let has_strategy = said.documents.is_some();
     if let Some(documents) = said.documents {
         builder = builder.recursive(documents)?;
     }
-    let builder = args
-        .talk
-        .confirm_take_over(cx, &gate, named, builder)
-        .await?;
-    let session = open_displayed_session(cx, builder).await?;
+    let builder = talk.confirm_take_over(cx, &gate, named, builder).await?;
+    let session = open_displayed_session(cx, &gate, talk, builder).await?;
     if let Some(notice) = ProjectNotice::of_gate(&gate, &cx.paths.workspace) {
         notice.print(cx)?;
     }
@@ -148,9 +164,11 @@ async fn run_task(
     watch.run_to_end(cx, &gate, &session).await
 }
 
-/// Opens a session for the display that `cx` selects.
+/// Opens a session for the display that `cx` selects, and stores its directory and its options.
 pub(crate) async fn open_displayed_session(
     cx: &CommandContext,
+    gate: &Gate,
+    talk: &SessionArgs,
     mut builder: SessionBuilder<Gated>,
 ) -> Result<Session, CliError> {
     // Only at a terminal can the user answer while the run waits; elsewhere it must end as
@@ -158,7 +176,9 @@ pub(crate) async fn open_displayed_session(
     if DisplayMode::for_context(cx) == DisplayMode::Terminal {
         builder = builder.wait_for_answers();
     }
-    Ok(builder.build().await?)
+    let session = builder.build().await?;
+    talk.store_for(cx, gate, session.id()).await?;
+    Ok(session)
 }
 
 /// A run that is displayed until it ends.
@@ -191,6 +211,12 @@ impl DisplayedRun {
             OutputRows::Few
         };
         let began = Instant::now();
+        // Unreadable receipts are reported when the run has ended.
+        let receipts_before = gate
+            .ledger()
+            .head()
+            .await
+            .map_or(u64::MAX, |head| head.counter);
         let (screen, feed) = catch_up(session, gate.store()).await?;
         // Until here a request to stop ends the program at once: nothing is under way.
         let mut stops = StopSignals::listen();
@@ -201,7 +227,7 @@ impl DisplayedRun {
                 (job.follow(&mut stops, None, &mut sink).await, screen)
             }
             DisplayMode::Plain => {
-                let mut sink = PlainSink::new(cx.out, screen, gate.approvals(), rows);
+                let mut sink = PlainSink::new(cx.out, screen, gate, rows);
                 let whole = Some(WholeTexts::new(gate.store(), gate));
                 let ended = job.follow(&mut stops, whole, &mut sink).await;
                 (ended, sink.into_screen())
@@ -220,7 +246,7 @@ impl DisplayedRun {
             .with_exit(exit)
             .with_suggestions(self.next);
         require_database(cx)?;
-        let signed = sign_run(gate, &ended, &ending).await?;
+        let signed = sign_run(gate, &ended, &ending, receipts_before).await?;
         let status = ending.exit_status();
         let ending = ending.with_exit(signed.as_ref().and_then(|signed| signed.failure(status)));
         if let Some(error) = signed.as_ref().and_then(SignedReceipts::error)
@@ -279,45 +305,10 @@ enum DisplayMode {
 
 impl DisplayMode {
     fn for_context(cx: &CommandContext) -> Self {
-        match (
-            cx.out.is_json(),
-            cx.out.is_interactive() && !cx.out.is_quiet(),
-        ) {
+        match (cx.out.is_json(), cx.out.can_redraw() && !cx.out.is_quiet()) {
             (true, _) => Self::Json,
             (false, true) => Self::Terminal,
             (false, false) => Self::Plain,
-        }
-    }
-}
-
-/// Finds the session to resume, if one is named.
-async fn find_resumed_session(
-    resume: Option<&str>,
-    cx: &CommandContext,
-    gate: &Gate,
-) -> Result<Option<SessionId>, CliError> {
-    match resume {
-        None => Ok(None),
-        Some(LAST_SESSION) => {
-            let last = ids::last_session(gate.store(), &cx.paths.workspace).await?;
-            let none = || {
-                CliError::usage("there is no session of this directory yet")
-                    .with_hint("start one with `toolgate run \"…\"`; `toolgate sessions list --all` lists all sessions")
-            };
-            last.map(Some).ok_or_else(none)
-        }
-        Some(named) => {
-            let found = ids::find_session_in(gate.store(), named, &cx.paths.workspace).await;
-            found.map(Some).map_err(|error| {
-                // `--resume "fix it"` takes the task for the id of a session.
-                if named.contains(' ') {
-                    error.with_hint(
-                        "to send a message to the last session: toolgate run --resume last \"…\"",
-                    )
-                } else {
-                    error
-                }
-            })
         }
     }
 }
@@ -343,11 +334,14 @@ async fn sign_run(
     gate: &Gate,
     ended: &FollowEnd,
     ending: &RunEnding,
+    receipts_before: u64,
 ) -> Result<Option<SignedReceipts>, CliError> {
     if matches!(ended, FollowEnd::Quit) {
         return Ok(None);
     }
-    match SignedReceipts::sign(&gate.evidence()).await {
+    let ledger = gate.ledger();
+    let since = Some((&ledger, receipts_before));
+    match SignedReceipts::sign_since(&gate.evidence(), since).await {
         Ok(signed) => Ok(Some(signed)),
         // The error of the run says more.
         Err(_) if ending.is_failed() => Ok(None),
@@ -407,11 +401,15 @@ fn print_summary(
     }
     if let FollowEnd::Quit = ended {
         // After a second Ctrl-C the user wants the prompt back: print only how to resume.
-        cx.out.print_note(ending.resume_hint())?;
+        cx.out.print_note(ending.resume_hint(cx))?;
         return Ok(ending.exit_status());
     }
-    let receipts = signed.and_then(render_receipts);
-    for line in render_summary(cx, screen, ending, receipts) {
+    let receipts = signed.and_then(|signed| render_receipts(signed, screen));
+    let width = match how {
+        DisplayMode::Terminal => Some(text_width()),
+        DisplayMode::Plain | DisplayMode::Json => None,
+    };
+    for line in render_summary(cx, screen, ending, receipts, width) {
         match how {
             DisplayMode::Terminal => cx.out.print_line(line)?,
             DisplayMode::Plain | DisplayMode::Json => cx.out.print_note(line)?,

@@ -124,11 +124,13 @@ mod tests {
         let config = Some(project.join("toolgate.toml"));
         let paths = CliPaths {
             workspace: project.clone(),
+            is_dir_named: true,
             home: StateDir::new(dir.path().join("home")).expect("absolute"),
             named: config,
             user: None,
             user_config: None,
             db,
+            db_option: None,
             db_patience: None,
         };
         trust_project(&project, &paths.home).expect("trusted");

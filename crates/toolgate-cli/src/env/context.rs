@@ -4,14 +4,19 @@ use toolgate::{
     Config, EvidenceService, Gate, GateBuilder,
     approval::{ApproverIdentity, KeyFile, RulePublicKey},
     gate::{
-        CONFIG_NAME, ConfigFile, ConfigOwner, StandingRulesSection, gate_catalog, local_account,
+        CONFIG_NAME, ConfigFile, ConfigOwner, StandingRulesSection, display_address, gate_catalog,
+        local_account,
     },
     layers::{PathBase, RuleBook},
     store::{StoreHandle, open_store, open_store_with_patience},
     value::Principal,
 };
 
-use crate::{CliError, CommandOutput, INSTRUCTIONS, args::GlobalArgs, env::paths::CliPaths};
+use crate::{
+    CliError, CommandOutput, INSTRUCTIONS,
+    args::GlobalArgs,
+    env::paths::{self, CliPaths},
+};
 
 /// The context that every command receives.
 #[derive(Debug, Clone)]
@@ -72,6 +77,13 @@ impl CommandContext {
                 self.paths.display_db()
             ))
         })
+    }
+
+    /// Returns a command of this program that works when it is pasted in any directory.
+    pub(crate) fn command_line(&self, words: &str) -> String {
+        let option = self.paths.db_option.as_deref().map(display_address);
+        let option = option.map(|db| format!(" --db {}", paths::quote_word(&db)));
+        format!("toolgate {words}{}", option.unwrap_or_default())
     }
 
     /// Loads the keys that sign approvals, and creates them if there are none.

@@ -133,27 +133,6 @@ pub async fn workspace_of(
     Ok(directory.map(|directory| PathBuf::from(&*directory)))
 }
 
-/// Finds the session that `text` names, and rejects it if it works in another directory than
-/// `workspace`: what a model has read in one directory must not be written to another.
-///
-/// # Errors
-///
-/// Fails like [`find_session`], or if the session works elsewhere.
-pub async fn find_session_in(
-    store: &StoreHandle,
-    text: &str,
-    workspace: &Path,
-) -> Result<SessionId, CliError> {
-    let session = find_session(store, text).await?;
-    match workspace_of(store, session).await? {
-        Some(there) if there != workspace => {
-            let problem = format!("session {} works in {}", short_id(session), there.display());
-            Err(CliError::usage(problem).with_hint(format!("add -C {}", there.display())))
-        }
-        Some(_) | None => Ok(session),
-    }
-}
-
 /// Returns the one of `ids` that begins or ends with `text`; `None` if no id does.
 pub fn find_id<Id: Copy + PartialEq + ToString>(
     text: &str,
@@ -301,29 +280,13 @@ mod tests {
     async fn the_last_session_of_a_workspace_is_the_one_that_was_used_last() {
         let store = StoreHandle::new(MemoryStore::new());
         let here = Path::new("/here");
-        let there = Path::new("/there");
         assert_eq!(last_session(&store, here).await.expect("reads"), None);
         let clock = TestClock::new();
         clock.advance(Duration::from_secs(3_600));
         let old = run_session(&store, "/here", clock).await;
         // The clock was set back by an hour.
         let one = run_session(&store, "/here", TestClock::new()).await;
-        let two = run_session(&store, "/there", TestClock::new()).await;
-        assert_eq!(
-            find_session_in(&store, &short_id(two), there)
-                .await
-                .expect("it works there"),
-            two
-        );
-        let elsewhere = find_session_in(&store, &short_id(two), here)
-            .await
-            .expect_err("not here");
-        assert!(
-            elsewhere
-                .hint_text()
-                .is_some_and(|hint| hint.contains("-C")),
-            "{elsewhere}"
-        );
+        run_session(&store, "/there", TestClock::new()).await;
         assert_eq!(last_session(&store, here).await.expect("reads"), Some(one));
         store
             .hide_session(one, Some(Timestamp::EPOCH))

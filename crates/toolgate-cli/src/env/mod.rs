@@ -2,6 +2,7 @@
 
 pub(crate) mod confirm;
 pub(crate) mod context;
+pub(crate) mod holders;
 pub mod ids;
 pub(crate) mod output;
 pub mod paths;

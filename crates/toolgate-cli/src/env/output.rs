@@ -44,6 +44,12 @@ impl CommandOutput {
         !self.json && io::stdout().is_terminal() && io::stdin().is_terminal()
     }
 
+    /// Returns true if the output can be drawn again: a user at a terminal that knows escape codes.
+    pub fn can_redraw(&self) -> bool {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        self.is_interactive() && !is_dumb
+    }
+
     /// Returns true if the standard output shows colours.
     pub fn is_colored(&self) -> bool {
         match self.color {

@@ -18,6 +18,8 @@ use crate::{CliError, args::GlobalArgs};
 pub struct CliPaths {
     /// The directory that the agent works in: absolute, with symbolic links resolved.
     pub workspace: PathBuf,
+    /// True if the command line names the workspace.
+    pub is_dir_named: bool,
     /// The directory of the database, the keys and the list of trusted configurations.
     pub home: StateDir,
     /// The configuration that the command line names.
@@ -28,6 +30,8 @@ pub struct CliPaths {
     pub user_config: Option<PathBuf>,
     /// The address of the database.
     pub db: String,
+    /// The address of the database if commands need `--db` to find it again.
+    pub db_option: Option<String>,
     /// How long requests wait while the database is away or locked; `None` for the default.
     pub db_patience: Option<Duration>,
 }
@@ -44,14 +48,20 @@ impl CliPaths {
             .ok()
             .map(|base| base.config_dir().join("toolgate").join(CONFIG_NAME));
         let user = user_config.clone().filter(|path| path.is_file());
-        let db = global.db.clone().unwrap_or_else(|| home.default_database());
+        let named_db = global.db.as_deref().map(absolute_address).transpose()?;
+        // A variable stays set in the shell that a suggested command is pasted into.
+        let variable = std::env::var("TOOLGATE_DB").ok();
+        let db_option = named_db.clone().filter(|db| Some(db) != variable.as_ref());
+        let db = named_db.unwrap_or_else(|| home.default_database());
         Ok(Self {
             workspace,
+            is_dir_named: global.dir.is_some(),
             home,
             named: global.config.clone(),
             user,
             user_config,
             db,
+            db_option,
             db_patience: read_patience()?,
         })
     }
@@ -90,6 +100,38 @@ impl CliPaths {
     }
 }
 
+/// Returns the address of a database that means the same in every directory.
+fn absolute_address(address: &str) -> std::io::Result<String> {
+    let path = address.strip_prefix("sqlite:");
+    let path = path.map(|path| path.strip_prefix("//").unwrap_or(path));
+    match path {
+        Some(path) => Ok(format!("sqlite:{}", absolute_path(path)?)),
+        // Without a scheme it is a path.
+        None if !address.contains(':') && !address.is_empty() => absolute_path(address),
+        None => Ok(address.to_owned()),
+    }
+}
+
+/// Returns a path that means the same in every directory.
+pub(crate) fn absolute_path(path: &str) -> std::io::Result<String> {
+    let path = std::path::absolute(path)?;
+    // The file may not exist yet.
+    let parent = path.parent().and_then(|parent| parent.canonicalize().ok());
+    let whole = parent
+        .zip(path.file_name())
+        .map(|(dir, name)| dir.join(name));
+    Ok(whole.unwrap_or(path).display().to_string())
+}
+
+/// Quotes a word for a shell, if it needs quotes.
+pub(crate) fn quote_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 fn read_patience() -> Result<Option<Duration>, CliError> {
     let Ok(text) = std::env::var(PATIENCE_VARIABLE) else {
         return Ok(None);
@@ -114,4 +156,32 @@ fn resolve_workspace(dir: Option<&Path>) -> Result<PathBuf, CliError> {
         );
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_of_a_file_is_made_absolute_and_every_other_one_stays() {
+        let here = std::env::current_dir().expect("a directory");
+        let here = here.display();
+        for (given, expected) in [
+            ("a.db", format!("{here}/a.db")),
+            ("sqlite:a.db", format!("sqlite:{here}/a.db")),
+            ("sqlite:///x/a.db", "sqlite:/x/a.db".to_owned()),
+            ("/x/a.db", "/x/a.db".to_owned()),
+            ("memory:", "memory:".to_owned()),
+            ("postgres://h/d", "postgres://h/d".to_owned()),
+        ] {
+            assert_eq!(absolute_address(given).expect("absolute"), expected);
+        }
+    }
+
+    #[test]
+    fn a_word_that_a_shell_would_split_is_quoted() {
+        assert_eq!(quote_word("/a/b.db"), "/a/b.db");
+        assert_eq!(quote_word("it's here"), r"'it'\''s here'");
+        assert_eq!(quote_word(""), "''");
+    }
 }

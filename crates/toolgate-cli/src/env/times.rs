@@ -9,12 +9,40 @@ pub(crate) fn current_time() -> Timestamp {
     SystemClock::new().now()
 }
 
-/// Formats a time in the zone of this machine, to the minute.
+/// Formats a time in the zone of this machine, to the minute, with the zone.
 pub(crate) fn format_time(at: Timestamp) -> String {
+    format_local(at, "%Y-%m-%d %H:%M %Z")
+}
+
+/// Formats a time for a column whose head names the zone ([`zoned_head`]).
+pub(crate) fn format_column_time(at: Timestamp) -> String {
+    format_local(at, "%Y-%m-%d %H:%M")
+}
+
+/// Returns the head of a column of times, with the zone of this machine.
+pub(crate) fn zoned_head(name: &str) -> String {
+    format!("{name} ({})", format_local(current_time(), "%Z"))
+}
+
+/// Formats how long it is until a time, in the largest unit that says enough.
+pub(crate) fn format_time_left(until: Timestamp, now: Timestamp) -> String {
+    if until <= now {
+        return "expired".to_owned();
+    }
+    let seconds = until.since(now).as_secs();
+    match seconds {
+        0..120 => format!("in {seconds} s"),
+        120..7_200 => format!("in {} min", seconds.div_ceil(60)),
+        7_200..172_800 => format!("in {} h", seconds.div_ceil(3_600)),
+        _ => format!("in {} days", seconds.div_ceil(86_400)),
+    }
+}
+
+fn format_local(at: Timestamp, format: &str) -> String {
     match jiff::Timestamp::from_microsecond(at.as_micros()) {
         Ok(time) => time
             .to_zoned(jiff::tz::TimeZone::system())
-            .strftime("%Y-%m-%d %H:%M")
+            .strftime(format)
             .to_string(),
         Err(_) => at.to_string(),
     }
@@ -77,6 +105,19 @@ mod tests {
         ] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_time_left_is_given_in_one_unit() {
+        let left = |seconds: u64| {
+            let until = Timestamp::EPOCH.plus(Duration::from_secs(seconds));
+            format_time_left(until, Timestamp::EPOCH)
+        };
+        assert_eq!(left(0), "expired");
+        assert_eq!(left(90), "in 90 s");
+        assert_eq!(left(1_800), "in 30 min");
+        assert_eq!(left(8 * 3_600 - 5), "in 8 h");
+        assert_eq!(left(7 * 86_400), "in 7 days");
     }
 
     #[test]

@@ -148,10 +148,9 @@ fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume
     let kept = said
         .split("the project is kept in ")
         .nth(1)
-        .and_then(|rest| rest.split(';').next());
+        .and_then(|rest| rest.lines().next());
     let kept = kept.unwrap_or_else(|| panic!("it says where: {said}"));
     assert!(said.contains("--yes"), "{said}");
-    let config = format!("{kept}/toolgate.toml");
     let db = database(&home);
     let listed = run_toolgate(home.path(), &["approvals", "list", "--json", "--db", &db]);
     let pending: Value = serde_json::from_str(
@@ -169,12 +168,8 @@ fn without_a_terminal_the_demo_is_suspended_at_the_edit_and_prints_how_to_resume
         "{}",
         to_text(&decided.stderr)
     );
-    let rest = run_toolgate(
-        home.path(),
-        &[
-            "-C", kept, "--config", &config, "--db", &db, "run", "--resume",
-        ],
-    );
+    let session = pending["session"].as_str().expect("it has a session");
+    let rest = run_toolgate(home.path(), &["run", "--resume", session, "--db", &db]);
     assert_eq!(rest.status.code(), Some(0), "{}", to_text(&rest.stderr));
     assert!(
         to_text(&rest.stdout).contains("The test passes now."),

@@ -68,6 +68,15 @@ enum TokenClaims {
     Grant(Box<GrantClaims>),
     Vote(Box<VoteClaims>),
     Seal(AskClaims),
+    Record(RecordClaims),
+}
+
+/// A record that only the holder of the keys can have written.
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RecordClaims {
+    name: String,
+    content: Digest,
 }
 
 /// One approval of several that a quorum needs.
@@ -204,9 +213,10 @@ impl Keyring {
     pub fn verify_ask_token(&self, token: &str) -> Result<AskClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Ask(claims) => Ok(claims),
-            TokenClaims::Grant(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
-                Err(TokenError::Mismatch)
-            }
+            TokenClaims::Grant(_)
+            | TokenClaims::Vote(_)
+            | TokenClaims::Seal(_)
+            | TokenClaims::Record(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -218,9 +228,10 @@ impl Keyring {
     pub fn verify_grant_token(&self, token: &str) -> Result<GrantClaims, TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Grant(claims) => Ok(*claims),
-            TokenClaims::Ask(_) | TokenClaims::Vote(_) | TokenClaims::Seal(_) => {
-                Err(TokenError::Mismatch)
-            }
+            TokenClaims::Ask(_)
+            | TokenClaims::Vote(_)
+            | TokenClaims::Seal(_)
+            | TokenClaims::Record(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -243,10 +254,11 @@ impl Keyring {
     ) -> Result<(), TokenError> {
         match self.verify_token(vote.token.as_deref().unwrap_or_default())? {
             TokenClaims::Vote(claims) if *claims == VoteClaims::for_vote(request, vote) => Ok(()),
-            TokenClaims::Vote(_)
-            | TokenClaims::Ask(_)
+            TokenClaims::Ask(_)
             | TokenClaims::Grant(_)
-            | TokenClaims::Seal(_) => Err(TokenError::Mismatch),
+            | TokenClaims::Vote(_)
+            | TokenClaims::Seal(_)
+            | TokenClaims::Record(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -264,10 +276,53 @@ impl Keyring {
     ) -> Result<(), TokenError> {
         match self.verify_token(token)? {
             TokenClaims::Seal(claims) if claims == AskClaims::for_request(request) => Ok(()),
-            TokenClaims::Seal(_)
+            TokenClaims::Ask(_)
+            | TokenClaims::Grant(_)
             | TokenClaims::Vote(_)
-            | TokenClaims::Ask(_)
-            | TokenClaims::Grant(_) => Err(TokenError::Mismatch),
+            | TokenClaims::Seal(_)
+            | TokenClaims::Record(_) => Err(TokenError::Mismatch),
+        }
+    }
+
+    /// Creates the token that is stored with a record of this name, so that a change of the record
+    /// in the store is found out.
+    ///
+    /// ```
+    /// use toolgate_core::{Digest, KeyKind, Keyring, SecretKey};
+    /// let ring = Keyring::new(SecretKey::new("k1".parse()?, KeyKind::HmacSha256, [7; 32]));
+    /// let content = Digest::of_bytes(b"options");
+    /// let seal = ring.seal_record("session-options/1", content);
+    /// assert!(ring.check_record_seal(&seal, "session-options/1", content).is_ok());
+    /// assert!(ring.check_record_seal(&seal, "session-options/2", content).is_err());
+    /// # Ok::<(), toolgate_core::InvalidKeyId>(())
+    /// ```
+    pub fn seal_record(&self, name: &str, content: Digest) -> String {
+        self.sign_claims(&TokenClaims::Record(RecordClaims {
+            name: name.to_owned(),
+            content,
+        }))
+    }
+
+    /// Checks that a token was stored with exactly this record.
+    ///
+    /// # Errors
+    ///
+    /// [`TokenError`] if the token is not valid or belongs to something else.
+    pub fn check_record_seal(
+        &self,
+        token: &str,
+        name: &str,
+        content: Digest,
+    ) -> Result<(), TokenError> {
+        match self.verify_token(token)? {
+            TokenClaims::Record(claims) if claims.name == name && claims.content == content => {
+                Ok(())
+            }
+            TokenClaims::Ask(_)
+            | TokenClaims::Grant(_)
+            | TokenClaims::Vote(_)
+            | TokenClaims::Seal(_)
+            | TokenClaims::Record(_) => Err(TokenError::Mismatch),
         }
     }
 
@@ -364,6 +419,7 @@ pub fn unverified_approval_id(token: &str) -> Option<ApprovalId> {
         TokenClaims::Ask(claims) | TokenClaims::Seal(claims) => Some(claims.approval_id),
         TokenClaims::Grant(claims) => Some(claims.about.approval_id),
         TokenClaims::Vote(claims) => Some(claims.about.approval_id),
+        TokenClaims::Record(_) => None,
     }
 }
 

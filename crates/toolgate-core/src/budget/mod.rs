@@ -16,8 +16,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountMovement, Charge, ChargeId, ChargeLine, Cost, SessionEvent, SessionId, StoreError,
-    Timestamp, TurnInfo, budget::rule::BudgetRule,
+    AccountMovement, Charge, ChargeId, ChargeLine, Cost, ModelName, SessionEvent, SessionId,
+    StoreError, Timestamp, TurnInfo, budget::rule::BudgetRule,
 };
 
 /// The kind of payer whose spending a budget limits. Each payer has its own account.
@@ -147,14 +147,20 @@ pub enum BudgetError {
         scope: BudgetScope,
     },
     /// The budget is in money, and the price is unknown.
-    #[error("the budget {budget} is in money, and the price is not known")]
+    #[error("the budget {budget} is in money, and the price{} is not known", of_model(.model.as_ref()))]
     UnknownPrice {
         /// The budget's name.
         budget: String,
+        /// The model, if the price is that of a model.
+        model: Option<ModelName>,
     },
     /// The accounts could not be read, so nothing is spent.
     #[error("the accounts could not be read: {0}")]
     Store(#[from] StoreError),
+}
+
+fn of_model(model: Option<&ModelName>) -> String {
+    model.map_or_else(String::new, |model| format!(" of {model}"))
 }
 
 /// The used shares of a budget that raise an alert, in percent.
@@ -242,6 +248,7 @@ impl Budgets {
                 (None, UnknownPrice::Refuse) => {
                     return Err(BudgetError::UnknownPrice {
                         budget: rule.name.clone(),
+                        model: None,
                     });
                 }
             };

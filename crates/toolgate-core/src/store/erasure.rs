@@ -8,11 +8,12 @@ use crate::{AccountMovement, ApprovalId, CallId, Event, EventBody, RecordKey, Se
 ///
 /// Code that stores a new kind of record by session adds its word here; otherwise the records
 /// outlive their session.
-const SESSION_PREFIXES: [&str; 6] = [
+const SESSION_PREFIXES: [&str; 7] = [
     "handoff",
     "handoff-calls",
     "output",
     "recursive",
+    "session-options",
     "skill",
     "skill-refund",
 ];
@@ -200,6 +201,7 @@ mod tests {
             format!("recursive/{SESSION}/1/asked/2"),
             format!("skill/{SESSION}/pdf"),
             format!("skill-refund/{SESSION}/1/{TURN}"),
+            format!("session-options/{SESSION}/000000"),
             format!("vote/approval_{CALL}/0/ann"),
             format!("undo/{CALL}"),
             format!("undo/{CALL}/1"),

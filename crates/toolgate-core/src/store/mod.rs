@@ -77,7 +77,7 @@ pub enum StoreError {
         found: u64,
     },
     /// Another process holds the lease.
-    #[error("session {session} is driven by {holder} until {until}")]
+    #[error("session {session} is driven by another process")]
     LeaseHeld {
         /// The session.
         session: SessionId,

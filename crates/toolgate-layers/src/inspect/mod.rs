@@ -3,3 +3,4 @@
 pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod lint;
+pub(crate) mod tool_names;

@@ -79,10 +79,18 @@ impl WireFailure {
         } else {
             Kind::Connection
         };
-        // The URL adds nothing to the name of the model and may carry secrets.
+        let refused = is_refused(&error);
+        // Only the server: the rest of the URL may carry secrets.
+        let server = error.url().map(|url| url.origin().ascii_serialization());
+        let error = error.without_url();
+        let detail = match server {
+            Some(server) if refused => format!("nothing listens at {server}"),
+            Some(server) => format!("{server}: {}", error_chain(&error)),
+            None => error_chain(&error),
+        };
         Self {
-            refused: is_refused(&error),
-            ..Self::new(kind, error_chain(&error.without_url()))
+            refused,
+            ..Self::new(kind, detail)
         }
     }
 }

@@ -15,8 +15,8 @@ use std::{
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Annotations, AnyLayer, CallError, ErrorCategory, Failure, Labels, Model, Outcome, Refusal,
-    RegisterError, Registry, RunEnd, Schema, SideEffect, ToolName, ToolSpec, note_keys,
+    Annotations, AnyLayer, BudgetError, CallError, ErrorCategory, Failure, Labels, Model, Outcome,
+    Refusal, RegisterError, Registry, RunEnd, Schema, SideEffect, ToolName, ToolSpec, note_keys,
 };
 
 use crate::{
@@ -256,10 +256,17 @@ impl Agent {
                 Refusal::Cancelled,
                 "the agent was stopped",
             )),
-            RunEnd::BudgetExceeded => DelegationState::Done(Outcome::refused(
-                Refusal::BudgetExceeded,
-                "the agent has no budget left",
-            )),
+            RunEnd::BudgetExceeded => {
+                let why = match &report.error {
+                    Some(RunError::Budget(error)) if !matches!(**error, BudgetError::Store(_)) => {
+                        error.to_string()
+                    }
+                    // Errors of the store are for operators.
+                    _ => "the budget limit was reached".to_owned(),
+                };
+                let text = format!("the agent was stopped: {why}");
+                DelegationState::Done(Outcome::refused(Refusal::BudgetExceeded, text))
+            }
             RunEnd::LoopGuard => DelegationState::Done(Outcome::refused(
                 Refusal::LoopGuard,
                 "the agent was stopped because a loop was detected",

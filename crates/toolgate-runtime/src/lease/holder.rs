@@ -165,9 +165,10 @@ impl fmt::Display for LeaseHolder {
     }
 }
 
-/// Describes a lease holder for people: the process, or the stored name if it is not one of ours.
+/// Describes a lease holder for people. The stored name of a holder that is not one of ours means
+/// nothing to them.
 pub fn describe_holder(name: &str) -> String {
-    LeaseHolder::parse(name).map_or_else(|| name.to_owned(), |holder| holder.to_string())
+    LeaseHolder::parse(name).map_or_else(|| "another program".to_owned(), |it| it.to_string())
 }
 
 /// Returns the id of the process that a lease holder names, if it is one of ours.
@@ -397,7 +398,7 @@ mod tests {
             "process 12 of ann on build-7, since 1970-01-01T00:00:01.000000Z"
         );
         assert_eq!(LeaseHolder::parse("ann"), None);
-        assert_eq!(describe_holder("ann"), "ann");
+        assert_eq!(describe_holder("ann"), "another program");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use globset::Glob;
 use toolgate_core::{Registry, StoreHandle};
-use toolgate_layers::Config;
+use toolgate_layers::{Config, KnownTools};
 use toolgate_tools::{RunShell, ToolboxOptions, Workspace, register_all};
 
 use crate::{Error, Result, gate::ToolsSection};
@@ -51,10 +51,12 @@ fn remove_unnamed_tools(registry: &Registry, wanted: Option<&[String]>) -> Resul
         kept.extend(names.filter(|name| glob.is_match(name.as_str())));
         // A misspelt name would silently leave the agent without the tool.
         if kept.len() == before {
-            return Err(Error::configuration(format!(
-                "tools.only names {pattern}, and there is no such tool"
-            ))
-            .with_hint("`toolgate tools list` lists them"));
+            let names = registry.entries().into_iter();
+            let known = KnownTools::new(names.map(|entry| entry.spec.name.clone()));
+            if let Some(unknown) = known.check("tools.only", pattern, false) {
+                return Err(Error::configuration(unknown.to_string())
+                    .with_hint("`toolgate tools list` lists them"));
+            }
         }
     }
     let others = registry

@@ -14,6 +14,7 @@ mod models;
 mod named_files;
 mod sections;
 mod state_dir;
+mod tool_names;
 mod trust;
 
 use std::path::Path;
@@ -45,7 +46,7 @@ pub use self::{
     instructions::{INSTRUCTION_NAMES, InstructionsFile, ProjectInstructions},
     local_account::local_account,
     models::{
-        ModelOptions, key_variables, load_prices, open_configured_model, open_model,
+        ModelOptions, is_provider, key_variables, load_prices, open_configured_model, open_model,
         parse_model_name,
     },
     sections::{

@@ -35,11 +35,45 @@ pub fn open_model(name: &str) -> Result<Arc<dyn Model>> {
 /// Fails if the text is not of this form; the hint lists the providers.
 pub fn parse_model_name(name: &str) -> Result<ModelName> {
     name.parse().map_err(|_| {
-        Error::configuration(format!("{name:?} is not a model name")).with_hint(format!(
-            "a model is named provider:name; providers are {}{SCRIPT_PROVIDER}",
-            known_providers()
-        ))
+        let hint = suggest_model(name).unwrap_or_else(|| {
+            format!(
+                "a model is named provider:name; providers are {}{SCRIPT_PROVIDER}",
+                known_providers()
+            )
+        });
+        Error::configuration(format!("{name:?} is not a model name")).with_hint(hint)
     })
+}
+
+/// Returns what the user may have meant by the name of a model without its provider: the model of
+/// that name, or of the same family.
+fn suggest_model(name: &str) -> Option<String> {
+    // `claude-…`, `gpt-…`: fewer common letters say nothing.
+    const MIN_COMMON: usize = 4;
+    let prices = bundled_prices();
+    let common = |model: &ModelName| {
+        let pairs = model.model.bytes().zip(name.bytes());
+        pairs.take_while(|(known, given)| known == given).count()
+    };
+    let known = prices.models().map(|(model, _)| model);
+    let nearest = known.max_by_key(|model| (common(model), &*model.model == name))?;
+    if &*nearest.model == name {
+        return Some(format!("did you mean {nearest}?"));
+    }
+    (common(&nearest) >= MIN_COMMON)
+        .then(|| format!("a model is named provider:name, such as {nearest}"))
+}
+
+/// Checks whether models of this provider can be opened by name.
+#[cfg(feature = "http")]
+pub fn is_provider(name: &str) -> bool {
+    name == SCRIPT_PROVIDER || toolgate_models::PROVIDERS.contains(&name)
+}
+
+/// Checks whether models of this provider can be opened by name: only scripts without the network.
+#[cfg(not(feature = "http"))]
+pub fn is_provider(name: &str) -> bool {
+    name == SCRIPT_PROVIDER
 }
 
 #[cfg(feature = "http")]

@@ -22,13 +22,14 @@ use toolgate::{
 
 use super::{
     ApproveArgs, DecisionArgs, DenyArgs,
-    show::{load_approvals, open_service},
+    show::{load_approvals, open_service, voter_names},
 };
 use crate::{
     CliError, CommandContext, Exit,
     env::{
         confirm::{nothing_done, read_answer, require_confirmation},
-        ids, style, times,
+        holders::SessionHolder,
+        ids, style,
     },
     show::{
         agent_sessions,
@@ -108,12 +109,22 @@ async fn decide_approvals(
             .decide(ApprovalRequestRef::from(&*row.request), decision)
             .await;
         // A rejected decision does not stop the others; the exit code reports it.
-        if let Err(error) = &answer {
-            exit = CliError::from_error(error).exit_status();
-        } else if !sessions.contains(&row.session) {
-            sessions.push(row.session);
+        match &answer {
+            Err(error) => exit = CliError::from_error(error).exit_status(),
+            // With a vote that others have to join, nothing continues yet.
+            Ok(AdmittedDecision::Counted { .. }) => {}
+            Ok(AdmittedDecision::Decided { .. }) if sessions.contains(&row.session) => {}
+            Ok(AdmittedDecision::Decided { .. }) => sessions.push(row.session),
         }
-        print_decision(cx, row, &verdict, &answer)?;
+        // A vote is counted with those before it.
+        let voters = match &answer {
+            Ok(AdmittedDecision::Counted { .. }) => {
+                desk.find_approval(row.request.approval_id).await?
+            }
+            Ok(AdmittedDecision::Decided { .. }) | Err(_) => None,
+        };
+        let voters = voters.map(|shown| voter_names(&shown.votes));
+        print_decision(cx, row, &verdict, &answer, voters)?;
     }
     for session in sessions {
         print_next_step(cx, &store, session).await?;
@@ -270,6 +281,7 @@ fn print_decision(
     row: &ApprovalRow,
     verdict: &Verdict,
     answer: &Result<AdmittedDecision, DeliverError>,
+    voters: Option<String>,
 ) -> Result<(), CliError> {
     let id = row.request.approval_id;
     let tool = VisibleText::new(row.request.tool.as_str());
@@ -297,8 +309,9 @@ fn print_decision(
             .out
             .print_line(format_args!("{} {name}", style::good("approved"))),
         (Ok(AdmittedDecision::Counted { missing }), _) => cx.out.print_line(format_args!(
-            "{} {name}; {}",
+            "{} {name}; approved so far by {}; {}",
             style::warn("counted"),
+            voters.unwrap_or_default(),
             describe_missing(*missing)
         )),
         (Err(error), _) => {
@@ -326,19 +339,15 @@ async fn print_next_step(
         .sessions(SessionFilter::for_session(root))
         .await?
         .pop();
-    let driven = row
-        .and_then(|row| row.held)
-        .is_some_and(|(_, until)| until > times::current_time());
-    if driven {
-        cx.out.print_note(format_args!(
-            "session {} is running and continues by itself",
+    let holder = row.as_ref().and_then(SessionHolder::of_row);
+    if let Some(holder) = holder.filter(|holder| !holder.is_stopped) {
+        return cx.out.print_note(format_args!(
+            "session {} is running ({holder}) and continues by itself",
             ids::short_id(root)
-        ))
-    } else {
-        let next = style::note("next");
-        cx.out.print_note(format_args!(
-            "{next}: `toolgate run --resume {}` continues the session",
-            ids::short_id(root)
-        ))
+        ));
     }
+    let next = style::note("next");
+    let command = cx.command_line(&format!("run --resume {}", ids::short_id(root)));
+    cx.out
+        .print_note(format_args!("{next}: `{command}` continues the session"))
 }

@@ -327,12 +327,17 @@ async fn preview_rule(
         style::escape_controls(&rule.to_string()),
         scope_label(&rule.scope)
     ))?;
-    let mut table = TextTable::for_output().with_head(["approval", "tool", "requested", "session"]);
+    let mut table = TextTable::for_output().with_head([
+        "approval",
+        "tool",
+        &times::zoned_head("requested"),
+        "session",
+    ]);
     for call in &matched {
         table.add_row([
             ids::short_id(call.approval_id).into(),
             call.tool.as_str().into(),
-            times::format_time(call.asked_at).into(),
+            times::format_column_time(call.asked_at).into(),
             ids::short_id(call.session).into(),
         ]);
     }

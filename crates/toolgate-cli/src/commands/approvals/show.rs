@@ -47,7 +47,7 @@ pub(super) async fn list_approvals(
     let mut table = TextTable::for_output().with_head([
         "approval",
         "tool",
-        "requested",
+        &times::zoned_head("requested"),
         "session",
         "status",
         "arguments",
@@ -57,7 +57,7 @@ pub(super) async fn list_approvals(
         table.add_row([
             style::bold(ids::short_id(row.request.approval_id)),
             tool,
-            times::format_time(row.asked_at).into(),
+            times::format_column_time(row.asked_at).into(),
             ids::short_id(row.session).into(),
             state_label(row.state),
             arguments,
@@ -154,13 +154,13 @@ async fn short_call(desk: &ApprovalService, row: &ApprovalRow) -> (StyledLine, S
     if row.state != ApprovalState::Pending {
         let given = row.request.arguments.as_json().as_value();
         let given = StyledLine::from(render::arguments::format_short(given));
-        return (row.request.tool.as_str().into(), given.clip(60));
+        return (row.request.tool.as_str().into(), given.clip_on_terminal(60));
     }
     match stored_requests::load_request(desk, row.request.approval_id).await {
         Ok(request) => {
             let shown = desk.show_request(&request);
             let given = StyledLine::from(render::arguments::format_shown(&shown));
-            (shown.tool.as_str().into(), given.clip(60))
+            (shown.tool.as_str().into(), given.clip_on_terminal(60))
         }
         Err(error) => ("?".into(), style::bad(format!("not shown: {error}"))),
     }
@@ -201,8 +201,13 @@ fn print_approval(
         times::format_time(row.asked_at)
     ))?;
     if !votes.is_empty() {
+        let so_far = if row.state == ApprovalState::Pending {
+            "approved so far by"
+        } else {
+            "votes of"
+        };
         cx.out
-            .print_line(format_args!("approved so far by {}", voter_names(votes)))?;
+            .print_line(format_args!("{so_far} {}", voter_names(votes)))?;
     }
     // Without the stored request nothing can be decided, so nothing has to be shown.
     let shown = request.as_ref().map(|request| desk.show_request(request));
@@ -211,20 +216,20 @@ fn print_approval(
     let mut lines = lines.into_iter().flatten();
     lines.try_for_each(|line| cx.out.print_line(line))?;
     match row.state {
-        ApprovalState::Pending => cx.out.print_note(next_step_hint(id)),
+        ApprovalState::Pending => cx.out.print_note(next_step_hint(cx, id)),
         ApprovalState::Answered | ApprovalState::Settled(_) => Ok(()),
     }
 }
 
-fn next_step_hint(id: ApprovalId) -> String {
+fn next_step_hint(cx: &CommandContext, id: ApprovalId) -> String {
     let id = ids::short_id(id);
-    format!(
-        "{}: `toolgate approvals approve {id}`, or `toolgate approvals deny {id} --reason …`",
-        style::note("next")
-    )
+    let approve = cx.command_line(&format!("approvals approve {id}"));
+    let deny = cx.command_line(&format!("approvals deny {id} --reason \"…\""));
+    format!("{}: `{approve}`, or `{deny}`", style::note("next"))
 }
 
-fn voter_names(votes: &[Vote]) -> String {
+/// Returns the names of all voters.
+pub(super) fn voter_names(votes: &[Vote]) -> String {
     style::escape_controls(
         &votes
             .iter()

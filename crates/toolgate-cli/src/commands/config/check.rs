@@ -46,11 +46,14 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
     let layers = preview.stack().layers().count();
     let approval = preview.configuration().layer_options::<Approval>()?;
     let unreachable = unreachable_quorum(&approval, &cx.paths.db);
+    let unknown = preview.unknown_tools()?;
     let trust = file.check_trust(&cx.paths.home)?;
     if cx.out.is_json() {
         let trusted = trust == ConfigTrust::Trusted;
         cx.out.print_json(
-            &json!({ "file": file.path, "valid": true, "trusted": trusted, "layers": layers, "findings": findings, "unreachable_quorum": unreachable }),
+            &json!({ "file": file.path, "valid": true, "trusted": trusted, "layers": layers, "findings": findings,
+                "unreachable_quorum": unreachable,
+                "unknown_tools": unknown.iter().map(ToString::to_string).collect::<Vec<_>>() }),
         )?;
         return Ok(Exit::Done);
     }
@@ -59,6 +62,11 @@ pub(super) fn check_config(args: &ConfigCheckArgs, cx: &CommandContext) -> Resul
         style::good("valid:"),
         style::escape_controls(&file.path.display().to_string())
     ))?;
+    for unknown in unknown {
+        let text = style::escape_controls(&unknown.to_string());
+        cx.out
+            .print_note(format_args!("{}: {text}", style::warn("warning")))?;
+    }
     if trust != ConfigTrust::Trusted {
         cx.out
             .print_note("note: it is not trusted, so it has no effect yet; `toolgate config trust` shows it and asks")?;

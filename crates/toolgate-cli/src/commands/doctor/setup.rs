@@ -13,7 +13,10 @@ use toolgate::{
 use toolgate_tools::{NamespaceSupport, Sandbox, SandboxEnforcement, SandboxMode};
 
 use super::DoctorFinding;
-use crate::{CliError, CommandContext, GateArgs, show::project_notice::ProjectNotice};
+use crate::{
+    CliError, CommandContext, GateArgs, assembly::stored_options::MODEL_VARIABLE,
+    show::project_notice::ProjectNotice,
+};
 
 /// Checks the configuration: that it is trusted and valid, and that its stack has a good order.
 pub(super) fn check_configuration(cx: &CommandContext) -> Vec<DoctorFinding> {
@@ -162,9 +165,16 @@ pub(super) fn check_models(cx: &CommandContext) -> DoctorFinding {
     let run = { config.as_ref() }
         .and_then(|config| RunSection::of(config).ok())
         .unwrap_or_default();
-    if let Some((config, name)) = config.as_ref().zip(run.model.as_ref()) {
+    let variable = std::env::var(MODEL_VARIABLE).ok();
+    let source = if variable.is_some() {
+        format!("from {MODEL_VARIABLE}")
+    } else {
+        "as configured".to_owned()
+    };
+    let name = variable.as_ref().or(run.model.as_ref());
+    if let Some((config, name)) = config.as_ref().zip(name) {
         return match open_configured_model(config, name) {
-            Ok(_) => DoctorFinding::fine(check, format!("{name}, as configured")),
+            Ok(_) => DoctorFinding::fine(check, format!("{name}, {source}")),
             Err(error) => DoctorFinding::error(check, &error.into()),
         };
     }

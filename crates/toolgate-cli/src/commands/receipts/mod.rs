@@ -211,7 +211,7 @@ async fn list_receipts(args: &ReceiptsListArgs, cx: &CommandContext) -> Result<E
         "record",
         "call",
         "tool",
-        "ended",
+        &times::zoned_head("ended"),
         "session",
         "status",
         "approved by",
@@ -220,18 +220,17 @@ async fn list_receipts(args: &ReceiptsListArgs, cx: &CommandContext) -> Result<E
         counter, receipt, ..
     } in newest
     {
-        let by = receipt
-            .approval
-            .as_ref()
-            .and_then(|approval| approval.by.as_ref());
+        let approval = receipt.approval.as_ref();
+        let voters = approval.map(|approval| approval.by.iter().chain(&approval.with));
+        let voters = voters.map(|voters| voters.map(Principal::as_str).collect::<Vec<_>>());
         table.add_row([
             counter.to_string().into(),
             style::bold(ids::short_id(receipt.invocation_id)),
             receipt.tool_name.as_str().into(),
-            times::format_time(receipt.ended_at).into(),
+            times::format_column_time(receipt.ended_at).into(),
             ids::short_id(receipt.session_id).into(),
             status_label(receipt.status),
-            by.map_or_else(StyledLine::new, |by| by.as_str().into()),
+            voters.unwrap_or_default().join(", ").into(),
         ]);
     }
     if table.is_empty() {
@@ -321,6 +320,8 @@ pub(crate) enum SignedReceipts {
     Signed {
         /// The number of receipts in the chain.
         count: u64,
+        /// The calls of the receipts since a position in the chain.
+        new_calls: Vec<CallId>,
     },
     /// The verification failed, and nothing was signed.
     Broken(CliError),
@@ -336,11 +337,35 @@ impl SignedReceipts {
     ///
     /// Fails if the store or the keys cannot be used.
     pub(crate) async fn sign(evidence: &EvidenceService) -> Result<Self, CliError> {
+        Self::sign_since(evidence, None).await
+    }
+
+    /// Verifies the new receipts and signs the chain; lists the calls of those after the head that
+    /// the chain had before.
+    ///
+    /// # Errors
+    ///
+    /// Fails like [`SignedReceipts::sign`].
+    pub(crate) async fn sign_since(
+        evidence: &EvidenceService,
+        before: Option<(&Ledger, u64)>,
+    ) -> Result<Self, CliError> {
         let error = match evidence.sign_checkpoint().await {
             Ok(None) => return Ok(Self::Nothing),
             Ok(Some(checkpoint)) => {
+                let new_calls = match before {
+                    Some((ledger, after)) => {
+                        let filter = ReceiptFilter {
+                            after,
+                            ..ReceiptFilter::default()
+                        };
+                        let new = load_receipts(ledger, filter).await?.into_iter();
+                        new.map(|sealed| sealed.receipt.invocation_id).collect()
+                    }
+                    None => Vec::new(),
+                };
                 let count = checkpoint.counter;
-                return Ok(Self::Signed { count });
+                return Ok(Self::Signed { count, new_calls });
             }
             Err(error) => error,
         };

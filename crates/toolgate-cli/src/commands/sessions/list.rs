@@ -1,10 +1,11 @@
 //! `toolgate sessions list`: sessions in a table, each with its status.
 
+use std::path::Path;
+
 use serde_json::json;
 use toolgate::{
     RunEnd,
     event::Cost,
-    session::holder_process_id,
     store::{
         ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
         SessionTitle, StoreError, StoreHandle,
@@ -15,7 +16,7 @@ use toolgate::{
 use super::SessionsListArgs;
 use crate::{
     CliError, CommandContext, Exit,
-    env::{ids, style, times},
+    env::{holders::SessionHolder, ids, style, times},
     show::{
         render::{StyledLine, TextTable},
         screen::SessionScreen,
@@ -37,8 +38,8 @@ struct SessionEntry {
 
 /// The status of a session.
 enum SessionStatus {
-    /// A driver holds its lease.
-    Running(String),
+    /// A process drives it.
+    Driven(SessionHolder),
     /// It has this many pending approvals.
     Waiting(usize),
     /// Its approvals are decided, and it has not been resumed since.
@@ -130,11 +131,7 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
     };
     let is_damaged = screen.is_none();
     let screen = screen.unwrap_or_default();
-    // An expired lease has no driver, even if it was never released.
-    let held = row
-        .held
-        .as_ref()
-        .filter(|(_, until)| *until > times::current_time());
+    let held = SessionHolder::of_row(&row);
     let asked = ApprovalFilter {
         session: Some(row.session),
         pending: false,
@@ -157,7 +154,7 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         row.last_run.map(|last| last.state),
     ) {
         _ if is_damaged => SessionStatus::Damaged,
-        (Some((holder, _)), ..) => SessionStatus::Running(holder.to_string()),
+        (Some(holder), ..) => SessionStatus::Driven(holder),
         (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
         (None, 0, 1.., _) => SessionStatus::Decided,
         (None, 0, 0, Some(RunState::Ended(end))) => SessionStatus::Ended(end),
@@ -247,10 +244,11 @@ fn print_entries(
 ) -> Result<(), CliError> {
     let mut table = TextTable::for_output().with_head([
         "session",
-        "last used",
+        &times::zoned_head("last used"),
         "calls",
         "cost",
         "status",
+        "directory",
         "about",
     ]);
     for SessionEntry {
@@ -267,11 +265,15 @@ fn print_entries(
         }
         table.add_row([
             style::bold(ids::short_id(row.session)),
-            times::format_time(row.updated_at).into(),
+            times::format_column_time(row.updated_at).into(),
             calls.to_string().into(),
             cost.map_or_else(StyledLine::new, |cost| cost.to_string().into()),
             status,
-            StyledLine::plain(words).clip(60),
+            row.directory
+                .as_deref()
+                .map_or_else(String::new, |directory| short_path(Path::new(directory)))
+                .into(),
+            StyledLine::plain(words).clip_on_terminal(60),
         ]);
     }
     if table.is_empty() && is_narrowed {
@@ -284,11 +286,23 @@ fn print_entries(
     }
 }
 
+/// Returns a path as people write it: from their home directory, if it is below it.
+fn short_path(path: &Path) -> String {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    let below = home.and_then(|home| path.strip_prefix(home).ok());
+    match below {
+        Some(below) if below.as_os_str().is_empty() => "~".to_owned(),
+        Some(below) => format!("~/{}", below.display()),
+        None => path.display().to_string(),
+    }
+}
+
 impl SessionStatus {
     /// Returns the word for JSON.
     fn json_word(&self) -> &'static str {
         match self {
-            Self::Running(_) => "running",
+            Self::Driven(holder) if holder.is_stopped => "stopped",
+            Self::Driven(_) => "running",
             Self::Waiting(_) => "waiting",
             Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
@@ -301,7 +315,8 @@ impl SessionStatus {
 
     fn status_label(&self) -> StyledLine {
         match self {
-            Self::Running(holder) => style::note(format!("running ({})", process_name(holder))),
+            Self::Driven(holder) if holder.is_stopped => style::warn(format!("stopped ({holder})")),
+            Self::Driven(holder) => style::note(format!("running ({holder})")),
             Self::Decided => style::note("decided, can be resumed"),
             Self::Lost => style::warn("process lost, can be resumed"),
             Self::Damaged => style::bad("damaged; `toolgate doctor --deep` says where"),
@@ -313,9 +328,4 @@ impl SessionStatus {
             Self::Ended(end) => style::bad(end.text()),
         }
     }
-}
-
-/// Returns `process 4711` for the stored name of a lease holder.
-fn process_name(holder: &str) -> String {
-    holder_process_id(holder).map_or_else(|| holder.to_owned(), |id| format!("process {id}"))
 }

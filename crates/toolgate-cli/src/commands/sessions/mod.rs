@@ -9,10 +9,7 @@ mod undo;
 use clap::{Args, Subcommand};
 
 use super::run::RunArgs;
-use crate::{
-    CliError, CommandContext, Exit, SessionArgs,
-    env::{ids, runtime},
-};
+use crate::{CliError, CommandContext, Exit, SessionArgs, env::runtime};
 
 /// Shows and resumes sessions, undoes their file changes, hides or erases them.
 #[derive(Debug, Args)]
@@ -91,7 +88,8 @@ pub struct SessionShowArgs {
     pub operator: bool,
 }
 
-/// Resumes a session in the directory that it works in, like `toolgate run --resume`.
+/// Resumes a session in its own directory, with the model and the options that it was started with,
+/// like `toolgate run --resume`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -177,21 +175,13 @@ pub(crate) fn run(args: &SessionsArgs, cx: &CommandContext) -> Result<Exit, CliE
     }
 }
 
-/// Resumes a session in its own directory.
 fn resume_session(args: &SessionResumeArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     let SessionResumeArgs { id, task, talk } = args;
-    let there = runtime::block_on(async {
-        let store = cx.open_store().await?;
-        ids::workspace_of(&store, ids::find_session(&store, id).await?).await
-    })?;
-    // Tools, policy and the project's configuration are those of the session's own directory.
-    let mut there_cx = cx.clone();
-    there_cx.paths.workspace = there.unwrap_or_else(|| cx.paths.workspace.clone());
     let run = RunArgs {
         task: task.clone(),
         resume: Some(id.clone()),
         talk: talk.clone(),
         ..RunArgs::default()
     };
-    super::run::run(&run, &there_cx)
+    super::run::run(&run, cx)
 }

@@ -30,6 +30,12 @@ pub(super) async fn run_undo(
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
+    let own_cx = if cx.paths.is_dir_named {
+        cx.clone()
+    } else {
+        cx.in_directory_of(&store, session).await?
+    };
+    let cx = &own_cx;
     let screen = fold_with_agents(&store, session, None).await?;
     let changes = find_changes(args, cx, &store, &screen).await?;
     if changes.is_empty() {

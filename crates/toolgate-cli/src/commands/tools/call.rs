@@ -4,19 +4,20 @@ use std::io::{IsTerminal, Write};
 
 use serde_json::{Value, json};
 use toolgate::{
-    Status,
+    Gate, Status,
     approval::ApprovalRequest,
     session::{CallResult, TurnEnd, TurnReport, TurnRequest, TurnRun},
     stack::{SettledOutcome, Suspension, ToolRequest},
+    store::TurnFilter,
     value::SessionId,
 };
 
 use super::ToolCallArgs;
 use crate::{
-    CliError, CommandContext, Exit,
+    CliError, CommandContext, Exit, GateArgs, SessionArgs,
     commands::receipts::sign_receipts,
     env::{
-        runtime,
+        ids, runtime,
         signals::{StopSignal, StopSignals},
         style,
     },
@@ -26,6 +27,7 @@ use crate::{
 pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit, CliError> {
     runtime::block_on(async {
         let gate = args.gate.open_gate(cx).await?;
+        args.gate.check_tools(cx, &gate)?;
         let view = gate.view()?;
         let schema = view
             .get(&args.call.tool)
@@ -36,23 +38,68 @@ pub(super) fn call_tool(args: &ToolCallArgs, cx: &CommandContext) -> Result<Exit
             args.call.parse_arguments(schema.as_ref())?,
         );
         let dispatcher = gate.dispatcher(None).await?;
-        let turn = TurnRequest::new(view, vec![request]).principal(cx.current_user());
-        let (report, stopped) = run_interruptible(dispatcher.open_turn(turn).await?).await?;
         let session = dispatcher.session();
-        let result = report
-            .results
-            .first()
-            .ok_or_else(|| CliError::new("the report of the turn lacks the call"))?;
-        let exit = exit_for(&report, stopped, result);
-        let exit = sign_receipts(cx, &gate.evidence(), exit).await?;
-        if cx.out.is_json() {
-            cx.out
-                .print_json(&result_json(session, &report, result, exit))?
-        } else {
-            print_result(cx, session, result)?
-        }
-        Ok(exit)
+        let talk = SessionArgs {
+            gate: args.gate.clone(),
+            ..SessionArgs::default()
+        };
+        talk.store_for(cx, &gate, session).await?;
+        let turn = TurnRequest::new(view, vec![request]).principal(cx.current_user());
+        run_to_result(cx, &gate, session, dispatcher.open_turn(turn).await?).await
     })
+}
+
+/// Finishes the call of a session that was made by hand, after its approval.
+///
+/// # Errors
+///
+/// Fails if no call of the session is open.
+pub(crate) async fn finish_call(
+    cx: &CommandContext,
+    args: &GateArgs,
+    session: SessionId,
+) -> Result<Exit, CliError> {
+    let gate = args.open_gate(cx).await?;
+    let open = TurnFilter {
+        session,
+        after: None,
+        open: true,
+        limit: 1,
+    };
+    let Some(row) = gate.store().turns(open).await?.pop() else {
+        let short = ids::short_id(session);
+        let show = cx.command_line(&format!("sessions show {short}"));
+        return Err(
+            CliError::usage(format!("session {short} is one call, and it has settled"))
+                .with_hint(format!("`{show}` shows it")),
+        );
+    };
+    let dispatcher = gate.dispatcher(Some(session)).await?;
+    let turn = dispatcher.resume(row.turn, gate.view()?).await?;
+    run_to_result(cx, &gate, session, turn).await
+}
+
+/// Drives the turn of one call, and prints its result.
+async fn run_to_result(
+    cx: &CommandContext,
+    gate: &Gate,
+    session: SessionId,
+    turn: TurnRun,
+) -> Result<Exit, CliError> {
+    let (report, stopped) = run_interruptible(turn).await?;
+    let result = report
+        .results
+        .first()
+        .ok_or_else(|| CliError::new("the report of the turn lacks the call"))?;
+    let exit = exit_for(&report, stopped, result);
+    let exit = sign_receipts(cx, &gate.evidence(), exit).await?;
+    if cx.out.is_json() {
+        cx.out
+            .print_json(&result_json(session, &report, result, exit))?
+    } else {
+        print_result(cx, session, result)?
+    }
+    Ok(exit)
 }
 
 /// Drives the turn. A signal to stop interrupts the call, and its outcome is still recorded.
@@ -116,7 +163,8 @@ fn print_result(
     result: &CallResult,
 ) -> Result<(), CliError> {
     let pending = style::warn("pending");
-    let hint = style::note("hint");
+    let next = style::note("next");
+    let short = ids::short_id(session);
     match (&result.outcome, approval_request(result)) {
         (Some(settled), _) => print_settled(cx, session, settled),
         (None, Some(request)) => {
@@ -126,13 +174,16 @@ fn print_result(
                 "{pending}: {} needs an approval{why}",
                 style::escape_controls(request.tool.as_str())
             ))?;
-            let id = &request.approval_id;
+            let approve = format!("approvals approve {}", ids::short_id(request.approval_id));
+            let resume = format!("run --resume {}", ids::short_id(session));
             cx.out.print_note(format_args!(
-                "{hint}: `toolgate approvals approve {id}`, or deny; session {session}"
+                "{next}: `{}` (or deny), then `{}`",
+                cx.command_line(&approve),
+                cx.command_line(&resume)
             ))
         }
         (None, None) => cx.out.print_note(format_args!(
-            "{pending}: waiting for an external result; session {session}"
+            "{pending}: waiting for an external result; session {short}"
         )),
     }
 }
@@ -144,6 +195,7 @@ fn print_settled(
     settled: &SettledOutcome,
 ) -> Result<(), CliError> {
     let text = settled.model_text();
+    let session = ids::short_id(session);
     let took = settled.ended_at.since(settled.started_at).as_millis();
     if matches!(settled.status, Status::Ok | Status::DryRun) {
         // A pipe gets the bytes unchanged; only a terminal would obey escape codes.

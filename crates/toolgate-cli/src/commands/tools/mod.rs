@@ -3,9 +3,14 @@
 mod call;
 mod show;
 
+pub(crate) use call::finish_call;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use toolgate::{tool::ToolEntry, value::serialized_word};
+use toolgate::{
+    gate::{AgentSection, AgentsSection},
+    tool::ToolEntry,
+    value::serialized_word,
+};
 
 use crate::{
     CallArgs, CliError, CommandContext, Exit, GateArgs, env::style, show::render::TextTable,
@@ -35,7 +40,8 @@ pub enum ToolsCommand {
     Call(ToolCallArgs),
 }
 
-/// Lists the tools that agents have here, with the strongest side effect of each.
+/// Lists the tools that agents have here, with the strongest side effect of each, and the agents that
+/// work can be delegated to.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -58,6 +64,7 @@ pub struct ToolShowArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A call that needs an approval stays pending: the command exits with 3 and prints how to decide.
+After the decision, `toolgate run --resume SESSION` finishes it.
 
 Examples:
   toolgate tools call read_file path=README.md
@@ -97,6 +104,18 @@ fn list_tools(cx: &CommandContext) -> Result<Exit, CliError> {
             serialized_word(&effect).into(),
             first.into(),
         ]);
+    }
+    for agent in AgentsSection::of(preview.configuration())?.0 {
+        let AgentSection {
+            name, description, ..
+        } = agent;
+        if cx.out.is_json() {
+            cx.out.print_json(
+                &json!({ "name": name, "description": description, "executor": "agent" }),
+            )?;
+        }
+        let first = description.lines().next().unwrap_or_default();
+        table.add_row([style::bold(name), "agent".into(), first.into()]);
     }
     if !cx.out.is_json() {
         cx.out.print_line(table)?;

@@ -1,7 +1,7 @@
 //! `toolgate tools show`: one tool, as the model sees it.
 
 use serde_json::Value;
-use toolgate::{View, tool::ShownTool, value::serialized_word};
+use toolgate::{Gate, tool::ShownTool, value::serialized_word};
 
 use super::describe_tool;
 use crate::{
@@ -15,7 +15,7 @@ pub(super) fn show_tool(name: &str, cx: &CommandContext) -> Result<Exit, CliErro
     let view = preview.view()?;
     let tool = view
         .get(name)
-        .ok_or_else(|| unknown_tool_error(name, &view))?;
+        .ok_or_else(|| unknown_tool_error(name, &preview))?;
     if cx.out.is_json() {
         let mut said = describe_tool(&tool.entry, &tool.spec.description);
         said["input"] = tool.spec.input.as_json().as_value().clone();
@@ -32,12 +32,8 @@ pub(super) fn show_tool(name: &str, cx: &CommandContext) -> Result<Exit, CliErro
     Ok(Exit::Done)
 }
 
-fn unknown_tool_error(name: &str, view: &View) -> CliError {
-    let closeness = |known: &str| strsim::jaro_winkler(name, known);
-    let names = view.specs().map(|spec| spec.name.as_str());
-    let near = names
-        .max_by(|a, b| closeness(a).total_cmp(&closeness(b)))
-        .filter(|near| closeness(near) > 0.7);
+fn unknown_tool_error(name: &str, gate: &Gate) -> CliError {
+    let near = gate.known_tools().nearest(name);
     let meant = near.map_or_else(String::new, |near| format!("; the nearest is {near}"));
     CliError::usage(format!("there is no tool named {name:?}{meant}"))
         .with_hint("`toolgate tools list` shows them all")

@@ -367,8 +367,12 @@ impl LiveDisplay {
         let mut new = Vec::new();
         for (at, agent) in self.screen.agents().iter().enumerate() {
             let told = self.told.entry(agent.session).or_default();
-            let items = agent.items[*told..].iter().cloned();
-            new.extend(items.map(|item| (at == 0, agent.name.clone(), item)));
+            for (number, item) in agent.items.iter().enumerate().skip(*told) {
+                // The summary says why the session ended.
+                if at > 0 || agent.end_note != Some(number) {
+                    new.push((at == 0, agent.name.clone(), item.clone()));
+                }
+            }
             *told = agent.items.len();
         }
         for (is_main, name, item) in new {

@@ -1,7 +1,9 @@
 //! A run without a terminal: messages of the model go to stdout, everything else to stderr.
 
 use toolgate::{
+    Gate,
     approval::ApprovalService,
+    gate::ApproveMode,
     value::{Clock, SystemClock},
 };
 
@@ -30,6 +32,8 @@ pub(crate) struct PlainSink {
     desk: ApprovalService,
     /// How much of the output of a command is printed.
     rows: OutputRows,
+    /// True if the mode of the gate decides every request at once: then none is pending.
+    is_decided: bool,
 }
 
 impl PlainSink {
@@ -37,7 +41,7 @@ impl PlainSink {
     pub(crate) fn new(
         out: CommandOutput,
         screen: SessionScreen,
-        desk: ApprovalService,
+        gate: &Gate,
         rows: OutputRows,
     ) -> Self {
         let told = screen.agents().first().map_or(0, |agent| agent.items.len());
@@ -46,8 +50,9 @@ impl PlainSink {
             screen,
             told,
             clock: SystemClock::new(),
-            desk,
             rows,
+            desk: gate.approvals(),
+            is_decided: matches!(gate.approve_mode(), ApproveMode::Yes | ApproveMode::Never),
         }
     }
 
@@ -60,8 +65,10 @@ impl PlainSink {
         let Some(agent) = self.screen.agents().first() else {
             return Ok(());
         };
-        for item in &agent.items[self.told..] {
+        for (at, item) in agent.items.iter().enumerate().skip(self.told) {
             match item {
+                // The summary says it.
+                ConversationItem::Note(_) if agent.end_note == Some(at) => {}
                 // With --quiet only the last message is printed, at the end.
                 ConversationItem::Model(text) if !self.out.is_quiet() => self
                     .out
@@ -92,8 +99,12 @@ impl FeedSink for PlainSink {
         self.screen.apply(event);
         let after = state(&self.screen);
         // A line that is printed stays, so only states that a reader must see are printed.
-        let is_news =
-            after != before && matches!(after, Some(CallState::Pending | CallState::Settled(_)));
+        let is_news = after != before
+            && match after {
+                Some(CallState::Pending) => !self.is_decided,
+                Some(CallState::Settled(_)) => true,
+                _ => false,
+            };
         if after == Some(CallState::Pending) {
             load_requests(&mut self.screen, &self.desk).await;
         }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anstyle::{AnsiColor, Style};
-use toolgate::{RunEnd, Status, approval::ApprovalRequest, value::SessionId};
+use toolgate::{RunEnd, Status, approval::ApprovalRequest, event::Cost, value::SessionId};
 
 use super::FollowEnd;
 use crate::{
@@ -24,6 +24,9 @@ use crate::{
 };
 
 const COMMAND: Style = Style::new().bold();
+
+/// The columns for the name of a field.
+const FIELD_WIDTH: usize = 9;
 
 /// The most columns for the description of a pending call.
 const MAX_PENDING_WIDTH: usize = 100;
@@ -119,11 +122,9 @@ impl RunEnding {
     }
 
     /// Returns a sentence on how to resume.
-    pub(crate) fn resume_hint(&self) -> String {
-        format!(
-            "`toolgate run --resume {}` resumes it",
-            ids::short_id(self.session)
-        )
+    pub(crate) fn resume_hint(&self, cx: &CommandContext) -> String {
+        let resume = format!("run --resume {}", ids::short_id(self.session));
+        format!("`{}` resumes it", cx.command_line(&resume))
     }
 
     /// Returns the exit status of the program.
@@ -142,12 +143,13 @@ fn describe_pending(call: Option<&CallView>) -> String {
     StyledLine::plain(&words).clip(MAX_PENDING_WIDTH).text()
 }
 
-/// Builds the lines at the end of a run.
+/// Builds the lines at the end of a run, in at most `width` columns if there is a limit.
 pub(crate) fn render_summary(
     cx: &CommandContext,
     screen: &SessionScreen,
     ending: &RunEnding,
     receipts: Option<StyledLine>,
+    width: Option<usize>,
 ) -> Vec<StyledLine> {
     let mut lines = vec![StyledLine::new(), headline(ending)];
     lines.extend(
@@ -178,7 +180,12 @@ pub(crate) fn render_summary(
         cx.paths.display_db()
     );
     lines.push(render_field("session", StyledLine::plain(&place)));
-    lines.extend(next_steps(ending));
+    let width = width.unwrap_or(usize::MAX);
+    let indent = StyledLine::plain(&" ".repeat(FIELD_WIDTH));
+    let mut lines: Vec<StyledLine> = { lines.into_iter() }
+        .flat_map(|line| line.wrap(width, &indent))
+        .collect();
+    lines.extend(next_steps(cx, ending, width));
     lines
 }
 
@@ -206,7 +213,7 @@ fn headline(ending: &RunEnding) -> StyledLine {
 }
 
 fn render_field(name: &str, text: StyledLine) -> StyledLine {
-    let mut line = StyledLine::styled(&format!("{name:<9}"), NOTE);
+    let mut line = StyledLine::styled(&format!("{name:<FIELD_WIDTH$}"), NOTE);
     line.extend(text);
     line
 }
@@ -251,23 +258,37 @@ fn render_usage(screen: &SessionScreen) -> Option<StyledLine> {
         .and_then(|agent| agent.model.clone());
     let read = usage.input + usage.cache_read + usage.cache_write;
     let model = model.map(|model| format!("{model}, ")).unwrap_or_default();
+    let unpriced = match cost {
+        Cost::Unknown if read + usage.output > 0 => {
+            " (a price file, `prices` under [run], adds it)"
+        }
+        Cost::Unknown | Cost::NanoUsd(_) => "",
+    };
     Some(render_field(
         "model",
         StyledLine::plain(&format!(
-            "{model}{read} tokens in, {} out, cost {cost}",
+            "{model}{read} tokens in, {} out, cost {cost}{unpriced}",
             usage.output
         )),
     ))
 }
 
 /// Returns the line about the receipts, and says only what was checked.
-pub(crate) fn render_receipts(signed: &SignedReceipts) -> Option<StyledLine> {
+pub(crate) fn render_receipts(
+    signed: &SignedReceipts,
+    screen: &SessionScreen,
+) -> Option<StyledLine> {
     let (text, style) = match signed {
         SignedReceipts::Nothing => return None,
-        SignedReceipts::Signed { count } => (
-            format!("{count} in the chain; the new ones are verified and signed"),
-            AnsiColor::Green.on_default(),
-        ),
+        SignedReceipts::Signed { count, new_calls } => {
+            // Another process may have added receipts of its own meanwhile.
+            let of_run = { new_calls.iter() }.filter(|call| screen.call(**call).is_some());
+            let of_run = of_run.count();
+            (
+                format!("{of_run} of this run, verified and signed; {count} in the chain"),
+                AnsiColor::Green.on_default(),
+            )
+        }
         SignedReceipts::Broken(error) => (
             format!("VERIFICATION FAILED: {error}"),
             AnsiColor::Red.on_default().bold(),
@@ -281,19 +302,24 @@ pub(crate) fn render_receipts(signed: &SignedReceipts) -> Option<StyledLine> {
 }
 
 /// Lists commands for the next steps.
-fn next_steps(ending: &RunEnding) -> Vec<StyledLine> {
+fn next_steps(cx: &CommandContext, ending: &RunEnding, width: usize) -> Vec<StyledLine> {
+    if cx.paths.db.starts_with("memory:") {
+        // It ends with this process.
+        return Vec::new();
+    }
     let session = ids::short_id(ending.session);
     let mut commands: Vec<(String, String)> = Vec::new();
     for (id, what) in &ending.pending {
-        commands.push((format!("toolgate approvals approve {id}"), what.clone()));
+        let approve = cx.command_line(&format!("approvals approve {id}"));
+        commands.push((approve, what.clone()));
     }
-    let resume = format!("toolgate run --resume {session}");
+    let resume = cx.command_line(&format!("run --resume {session}"));
     match ending.end {
         RunEnd::Completed if ending.next.is_some() => {
             commands.extend(ending.next.iter().flatten().cloned())
         }
         RunEnd::Completed => commands.push((
-            format!("{resume} \"…\""),
+            cx.command_line(&format!("run --resume {session} \"…\"")),
             "continue the conversation".to_owned(),
         )),
         RunEnd::Suspended => commands.push((resume, "resume after the decision".to_owned())),
@@ -307,11 +333,10 @@ fn next_steps(ending: &RunEnding) -> Vec<StyledLine> {
         }
     }
     commands.push((
-        format!("toolgate sessions show {session}"),
+        cx.command_line(&format!("sessions show {session}")),
         "messages and calls".to_owned(),
     ));
-    let width = commands
-        .iter()
+    let column = { commands.iter() }
         .map(|(command, _)| command.len())
         .max()
         .unwrap_or(0)
@@ -319,9 +344,19 @@ fn next_steps(ending: &RunEnding) -> Vec<StyledLine> {
     let mut lines = Vec::new();
     for (at, (command, what)) in commands.iter().enumerate() {
         let name = if at == 0 { "next" } else { "" };
-        let text = StyledLine::styled(&format!("{command:<width$}"), COMMAND)
-            .with(&format!("  {what}"), Style::new().dimmed());
-        lines.push(render_field(name, text));
+        let what = StyledLine::styled(what, Style::new().dimmed());
+        if FIELD_WIDTH + column.max(command.len()) + 2 + what.width() <= width {
+            let mut text = StyledLine::styled(&format!("{command:<column$}  "), COMMAND);
+            text.extend(what);
+            lines.push(render_field(name, text));
+        } else {
+            // The command stays in one piece, so that it can be copied.
+            lines.push(render_field(name, StyledLine::styled(command, COMMAND)));
+            let indent = StyledLine::plain(&" ".repeat(FIELD_WIDTH + 2));
+            let mut line = indent.clone();
+            line.extend(what);
+            lines.extend(line.wrap(width, &indent));
+        }
     }
     lines
 }

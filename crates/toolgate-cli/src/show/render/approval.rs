@@ -1,10 +1,16 @@
 //! An approval request in full, drawn from what the library says that an approver sees.
 
 use anstyle::Style;
-use toolgate::approval::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest};
+use toolgate::{
+    approval::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest},
+    value::Timestamp,
+};
 
 use super::{StyledLine, diff::diff_styles};
-use crate::env::style::{DIM, NOTE, WARN};
+use crate::env::{
+    style::{DIM, NOTE, WARN},
+    times,
+};
 
 /// What stands before the rest of a line that is longer than the screen.
 const CONTINUED: &str = "  ┆ ";
@@ -35,7 +41,7 @@ fn render_title(tool: &str, width: usize) -> StyledLine {
 fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
     // Another colour than the margin of a new line.
     let indent = StyledLine::styled(CONTINUED, NOTE);
-    let head = field.head();
+    let head = expiry_head(field).unwrap_or_else(|| field.head());
     let text = &head[field.name.as_str().len()..];
     let head = StyledLine::styled(field.name.as_str(), NOTE).with(text, Style::new());
     let mut rows = head.wrap_exactly(width, &indent);
@@ -52,6 +58,25 @@ fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
         rows.extend(line.wrap_exactly(width, &indent));
     }
     rows
+}
+
+/// Returns the head of the field about when the request expires: how long that is from now, and the
+/// local time.
+fn expiry_head(field: &ShownField) -> Option<String> {
+    let is_expiry = field.kind == ShownKind::Fact && field.name.as_str() == "expires";
+    let until: Timestamp = field
+        .lines
+        .first()
+        .filter(|_| is_expiry)?
+        .as_str()
+        .parse()
+        .ok()?;
+    let left = times::format_time_left(until, times::current_time());
+    Some(format!(
+        "{}: {left} ({})",
+        field.name,
+        times::format_time(until)
+    ))
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
             }
             found.extend(call.cached.then(|| ("cached".to_owned(), DIM)));
             found.extend((call.attempts > 1).then(|| (format!("{} attempts", call.attempts), DIM)));
-            found.extend(call.duration_ms.map(|ms| (format_duration(ms), DIM)));
+            found.extend(call.took_ms().map(|ms| (format_duration(ms), DIM)));
         }
     }
     found

@@ -1,6 +1,6 @@
 //! Lines of styled text that know their width in columns: truncated, wrapped and printed exactly.
 
-use std::fmt;
+use std::{fmt, io::IsTerminal};
 
 use anstyle::Style;
 use unicode_segmentation::UnicodeSegmentation;
@@ -88,6 +88,15 @@ impl StyledLine {
     /// Checks whether there is nothing visible.
     pub fn is_blank(&self) -> bool {
         self.spans.iter().all(|span| span.text.trim().is_empty())
+    }
+
+    /// Clips the line like [`StyledLine::clip`] for a terminal; a pipe gets all of it.
+    pub(crate) fn clip_on_terminal(self, width: usize) -> Self {
+        if std::io::stdout().is_terminal() {
+            self.clip(width)
+        } else {
+            self
+        }
     }
 
     /// Truncates the line to `width` columns; a truncated line ends with `…`.

@@ -103,6 +103,42 @@ impl TextTable {
         lines
     }
 
+    /// Writes each row in two parts: the columns that fit beside each other, and below them the others,
+    /// so that a narrow terminal breaks no cell.
+    fn write_folded(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        widths: &[usize],
+        width: usize,
+    ) -> fmt::Result {
+        let gap = StyledLine::plain(COLUMN_GAP);
+        let mut used = 0;
+        let fits = |columns: &&usize| {
+            used += **columns + gap.width();
+            used <= width + gap.width()
+        };
+        let beside = widths.iter().take_while(fits).count().max(1);
+        let mut line_break = "";
+        for row in self.lines() {
+            let first = align_cells(row, &widths[..beside], &gap);
+            let mut second = StyledLine::new();
+            for cell in row.iter().skip(beside).filter(|cell| !cell.is_blank()) {
+                second.extend(gap.clone());
+                second.extend(cell.clone());
+            }
+            let second = second.wrap(width, &gap);
+            for line in [first]
+                .into_iter()
+                .chain(second)
+                .filter(|line| !line.is_blank())
+            {
+                write!(f, "{line_break}{}", line.to_string().trim_end())?;
+                line_break = "\n";
+            }
+        }
+        Ok(())
+    }
+
     fn lines(&self) -> impl Iterator<Item = &Vec<StyledLine>> {
         self.head.iter().chain(&self.rows)
     }
@@ -124,7 +160,7 @@ impl TextTable {
 
 /// The space between two columns.
 const COLUMN_GAP: &str = "  ";
-/// The minimum width of a wrapped last column; a narrower one is not wrapped at all.
+/// The minimum width of a wrapped last column; a narrower one is put below the others.
 const MIN_WRAP_WIDTH: usize = 24;
 
 impl fmt::Display for TextTable {
@@ -134,11 +170,14 @@ impl fmt::Display for TextTable {
         widths.pop();
         let indent: usize = widths.iter().map(|width| width + gap.width()).sum();
         let room = self.width.unwrap_or(usize::MAX).saturating_sub(indent);
-        let room = if room < MIN_WRAP_WIDTH {
-            usize::MAX
-        } else {
-            room
-        };
+        let last = self.lines().filter_map(|row| row.get(widths.len()));
+        let last = last.map(StyledLine::width).max().unwrap_or_default();
+        if let Some(width) = self.width
+            && room < MIN_WRAP_WIDTH.min(last)
+        {
+            widths.push(last);
+            return self.write_folded(f, &widths, width);
+        }
         let mut line_break = "";
         for row in self.lines() {
             let mut line = align_cells(row, &widths, &gap);
@@ -219,10 +258,15 @@ mod tests {
     }
 
     #[test]
-    fn the_last_column_is_wrapped_at_the_terminal_width_unless_that_is_too_narrow() {
+    fn the_last_column_is_wrapped_at_the_terminal_width_or_put_below_the_others() {
         let expected = "a    日本  one two three four five\n           six seven\nbcd  x     short";
         assert_eq!(printed(36, WORDS), expected);
-        assert_eq!(printed(30, WORDS), printed(80, WORDS));
+        assert_eq!(
+            printed(30, WORDS),
+            "a    日本\n  one two three four five six\n  seven\nbcd  x\n  short",
+            "below the others, where it has room"
+        );
+        assert_eq!(printed(30, "fits"), "a    日本  fits\nbcd  x     short");
         let wide = printed(36, "日本語には言葉の間に空白がありません。");
         assert!(
             wide.lines()

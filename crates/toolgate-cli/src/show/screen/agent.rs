@@ -36,6 +36,8 @@ pub struct AgentView {
     pub iteration: u32,
     /// The reason why its run ended, if it has.
     pub end: Option<RunEnd>,
+    /// The position of the note that says why its last run ended, if there is one.
+    pub(crate) end_note: Option<usize>,
     /// The number of the last event that was applied.
     pub(super) last_sequence: u64,
 }
@@ -72,6 +74,7 @@ impl AgentView {
             asking: false,
             iteration: turn.iteration,
             end: None,
+            end_note: None,
             last_sequence: 0,
         }
     }
@@ -133,9 +136,7 @@ impl AgentView {
                 }));
             }
             SessionEvent::InferenceFailed {
-                code,
-                error,
-                retry_in_ms,
+                code, retry_in_ms, ..
             } => {
                 self.asking = false;
                 let broke_off = if self.reply < self.last_sequence {
@@ -143,10 +144,9 @@ impl AgentView {
                 } else {
                     std::mem::take(&mut self.broke_off)
                 };
-                self.items.push(ConversationItem::Note(match retry_in_ms {
-                    Some(delay) => retry_note(*code, *delay, broke_off),
-                    None => format!("the model did not reply: {error}"),
-                }));
+                // Without a retry the run ends, and its end gives the same error.
+                let note = retry_in_ms.map(|delay| retry_note(*code, delay, broke_off));
+                self.items.extend(note.map(ConversationItem::Note));
             }
             SessionEvent::ModelRouted(routed) => {
                 self.model = Some(routed.selected.to_string().into())
@@ -183,11 +183,11 @@ impl AgentView {
             SessionEvent::RunEnded { end, error, .. } => {
                 self.asking = false;
                 self.end = Some(*end);
-                self.items.extend(
-                    error
-                        .clone()
-                        .map(|error| ConversationItem::Note(format!("{end}: {error}"))),
-                );
+                if let Some(error) = error {
+                    self.end_note = Some(self.items.len());
+                    self.items
+                        .push(ConversationItem::Note(format!("{end}: {error}")));
+                }
             }
         }
     }

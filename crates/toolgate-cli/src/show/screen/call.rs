@@ -53,6 +53,8 @@ pub struct CallView {
     pub settled_at: Option<Timestamp>,
     /// The time in the stack, in milliseconds.
     pub duration_ms: Option<u64>,
+    /// True if the call delegates to an agent.
+    pub(super) is_agent: bool,
     /// Notes of the layers and the tool: the path through the layers, who changed what.
     pub notes: Notes,
     /// The last line that the tool logged.
@@ -132,6 +134,7 @@ impl CallView {
             started_at: None,
             settled_at: None,
             duration_ms: None,
+            is_agent: false,
             notes: Notes::default(),
             log: None,
             files: Vec::new(),
@@ -168,6 +171,14 @@ impl CallView {
         let stated = || self.question.as_ref()?.stated_reason.as_deref();
         let purpose = summary.or_else(stated)?.trim();
         (!purpose.is_empty()).then_some(purpose)
+    }
+
+    /// Returns how long the settled call took, in milliseconds: for an agent, all of its work.
+    pub fn took_ms(&self) -> Option<u64> {
+        // The last pass through the stack only hands over what the agent has returned.
+        let whole = self.started_at.zip(self.settled_at);
+        let whole = whole.map(|(started, settled)| settled.since(started).as_millis() as u64);
+        whole.filter(|_| self.is_agent).or(self.duration_ms)
     }
 
     /// Returns the notes on it, if there are any.

@@ -153,6 +153,10 @@ impl SessionScreen {
             return *place;
         }
         let place = self.agents.len();
+        let is_its_call = |call: &&mut CallView| call.invocation.id.agent_session() == turn.session;
+        if let Some(call) = self.calls.iter_mut().find(is_its_call) {
+            call.is_agent = true;
+        }
         self.by_session.insert(turn.session, place);
         self.agents.push(AgentView::new(turn));
         place

@@ -144,3 +144,17 @@ fn keys_of_providers_are_named_and_never_shown() {
             .is_some_and(|fix| fix.contains("OPENAI_API_KEY"))
     );
 }
+
+#[test]
+fn the_model_of_the_variable_is_checked_before_that_of_the_configuration() {
+    let place = AdminPlace::new()
+        .configured("[run]\nmodel = \"ollama:llama3\"\n")
+        .with_variable("TOOLGATE_MODEL", "anthropic:claude-sonnet-4-5");
+    let (_, found) = findings_of(&place, "models");
+    let said = found[0].to_string();
+    assert!(said.contains("ANTHROPIC_API_KEY"), "{said}");
+    let place = place.with_variable("TOOLGATE_MODEL", "ollama:other");
+    let (_, found) = findings_of(&place, "models");
+    let said = found[0].to_string();
+    assert!(said.contains("ollama:other, from TOOLGATE_MODEL"), "{said}");
+}

@@ -12,6 +12,8 @@ fn a_model_that_cannot_be_opened() {
     insta::assert_snapshot!("no_key", run("anthropic:claude-sonnet-4-5"));
     insta::assert_snapshot!("unknown_provider", run("antropic:claude-sonnet-4-5"));
     insta::assert_snapshot!("no_provider", run("claude"));
+    insta::assert_snapshot!("model_without_provider", run("claude-sonnet-4-5"));
+    insta::assert_snapshot!("local_model_without_provider", run("llama3"));
     insta::assert_snapshot!("missing_script", run("script:nope.toml"));
 }
 

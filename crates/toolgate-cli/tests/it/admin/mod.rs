@@ -9,5 +9,6 @@ mod init;
 mod mistakes;
 mod place;
 mod terminal;
+mod tool_names;
 
 use place::AdminPlace;

@@ -334,7 +334,7 @@ fn every_bad_provider_has_its_own_message_and_loses_nothing() {
 }
 
 #[test]
-fn a_refused_connection_is_named() {
+fn a_refused_connection_is_named_once_with_the_address_and_a_hint() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}/v1", listener.local_addr().expect("bound"));
     drop(listener);
@@ -342,10 +342,13 @@ fn a_refused_connection_is_named() {
     world.set_model("openai-chat:stub");
     let mut command = world.command(&[&["hello"], no_retry()].concat());
     command
-        .env("OPENAI_BASE_URL", url)
+        .env("OPENAI_BASE_URL", &url)
         .env("OPENAI_API_KEY", "sk-unused");
     let output = finish(start(&mut command));
     let stderr = to_text(&output.stderr);
     assert_eq!(exit_code(output.status), 1, "{stderr}");
-    assert!(stderr.to_lowercase().contains("refused"), "{stderr}");
+    let expected = format!("nothing listens at {}", url.trim_end_matches("/v1"));
+    assert_eq!(stderr.matches(&expected).count(), 1, "{stderr}");
+    assert_eq!(stderr.matches("did not reply").count(), 1, "{stderr}");
+    assert!(stderr.contains("is the server of openai-chat"), "{stderr}");
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::history::HistoryPlace;
+use crate::history::{CommandResult, HistoryPlace};
 
 const BUDGETS: &str = "
 [[budget]]
@@ -86,4 +86,35 @@ fn prices_are_listed_with_their_date_and_an_unknown_model_is_an_error() {
         "{unknown:?}"
     );
     place.ends(2, &["budget", "prices", "nonsense"]);
+}
+
+/// Writes a script and a configuration with a price of its model, and runs it with a budget.
+fn run_within(place: &HistoryPlace, config: &str, budget: &str) -> CommandResult {
+    fs::write(place.work().join("s.toml"), "[[reply]]\ntext = 'Done.'").expect("writes");
+    place.configure(config);
+    let arguments = ["run", "hi", "--model", "script:s.toml", "--budget", budget];
+    place.ends(4, &arguments)
+}
+
+#[test]
+fn a_request_that_could_exceed_a_budget_says_how_much_and_what_to_lower() {
+    let place = HistoryPlace::new();
+    let prices = "[providers.scripted.models.script]\ninput = 1000\noutput = 1000\n";
+    fs::write(place.dir.path().join("prices.toml"), prices).expect("writes");
+    let said = run_within(&place, "[run]\nprices = '../prices.toml'\n", "0.01").err;
+    let needed = "but only $0.010000 is left of the budget --budget";
+    assert!(
+        said.contains("it would take $") && said.contains(needed),
+        "{said}"
+    );
+    assert!(said.contains("lower `max_tokens` under [run]"), "{said}");
+}
+
+#[test]
+fn a_model_without_a_price_is_named_with_the_line_that_adds_it() {
+    let said = run_within(&HistoryPlace::new(), "", "0.01").err;
+    let problem = "the price of scripted:script is not known";
+    assert!(said.contains(problem), "{said}");
+    let line = "[providers.scripted.models.\"script\"]";
+    assert!(said.contains(line), "{said}");
 }

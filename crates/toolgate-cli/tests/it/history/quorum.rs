@@ -161,3 +161,17 @@ fn config_check_says_where_a_quorum_cannot_be_reached() {
         assert_eq!(json["unreachable_quorum"].is_null(), reachable, "{json}");
     }
 }
+
+#[tokio::test]
+async fn the_first_of_two_votes_does_not_say_that_the_session_continues() {
+    let place = HistoryPlace::new();
+    let id = request_quorum(&place, 2, None).await;
+    let first = place.ends(0, &["approvals", "approve", &id]);
+    let voters = format!("approved so far by {}", account_name());
+    assert!(
+        first.out.contains("counted") && first.out.contains(&voters),
+        "{first:?}"
+    );
+    assert!(!first.err.contains("next:"), "{first:?}");
+    assert!(!first.err.contains("continues"), "{first:?}");
+}

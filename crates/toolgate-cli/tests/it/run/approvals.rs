@@ -48,7 +48,7 @@ fn a_change_is_shown_in_colours_and_made_when_approved() {
         &format!("approved by {}", account_name()),
         "It is changed.",
         "1 done",
-        "1 in the chain; the new ones are verified and signed",
+        "1 of this run, verified and signed; 1 in the chain",
     ] {
         assert!(transcript.contains(part), "{part} in:\n{transcript}");
     }

@@ -107,7 +107,7 @@ fn a_signal_to_terminate_does_the_same() {
 fn resuming_without_a_session_is_an_error_with_a_hint() {
     let world = RunWorld::new(BACK);
     for (arguments, said) in [
-        (&["--resume"][..], "there is no session of this directory"),
+        (&["--resume"][..], "there is no session of /"),
         (&[], "there is no task"),
     ] {
         let output = world.run_plain(arguments);

@@ -8,6 +8,8 @@ mod instructions;
 mod interrupts;
 mod outputs;
 mod pipes;
+mod resume;
 mod rules;
 mod server;
+mod words;
 pub(crate) mod world;

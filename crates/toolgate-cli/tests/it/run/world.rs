@@ -8,7 +8,12 @@ use std::{
 };
 
 use serde_json::Value;
-use toolgate::{Event, Status, event::ToolEvent, store::SessionFilter, value::CallId};
+use toolgate::{
+    Event, Status,
+    event::ToolEvent,
+    store::{SessionFilter, StoreHandle},
+    value::CallId,
+};
 use toolgate_testkit::terminal::{Terminal, TerminalBuilder};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_toolgate");
@@ -157,14 +162,25 @@ impl RunWorld {
 
     fn toolgate(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
-        command.args(arguments).current_dir(self.work());
+        command.args(arguments);
+        self.surround(&mut command);
+        command
+    }
+
+    /// Gives a command the workspace and the variables of this world, and no input.
+    pub(crate) fn surround(&self, command: &mut Command) {
         let path = std::env::var_os("PATH").unwrap_or_default();
         command
+            .current_dir(self.work())
             .env_clear()
             .env("PATH", path)
             .envs(self.variables())
             .stdin(Stdio::null());
-        command
+    }
+
+    /// Runs another command than `run`.
+    pub(crate) fn run_other(&self, arguments: &[&str]) -> Output {
+        self.toolgate(arguments).output().expect("runs")
     }
 
     pub(crate) fn run_plain(&self, arguments: &[&str]) -> Output {
@@ -175,23 +191,21 @@ impl RunWorld {
     pub(crate) fn run_in_shell(&self, line: &str) -> Output {
         let run = format!("{PROGRAM} run --model {}", self.model);
         let mut command = Command::new("bash");
-        command
-            .args([
-                "-c",
-                &format!("set -o pipefail; {}", line.replace("RUN", &run)),
-            ])
-            .current_dir(self.work());
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        command
-            .env_clear()
-            .env("PATH", path)
-            .envs(self.variables())
-            .stdin(Stdio::null());
+        command.args([
+            "-c",
+            &format!("set -o pipefail; {}", line.replace("RUN", &run)),
+        ]);
+        self.surround(&mut command);
         command.output().expect("runs")
     }
 
-    /// Loads all events, session by session.
-    pub(crate) fn events(&self) -> Vec<Arc<Event>> {
+    /// Returns the name of the model.
+    pub(crate) fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// Uses the database of this world.
+    pub(crate) fn with_store<T>(&self, work: impl AsyncFnOnce(StoreHandle) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -199,6 +213,13 @@ impl RunWorld {
         runtime.block_on(async {
             let address = format!("sqlite:{}", self.home().join("toolgate.db").display());
             let store = toolgate::store::open_store(&address).await.expect("opens");
+            work(store).await
+        })
+    }
+
+    /// Loads all events, session by session.
+    pub(crate) fn events(&self) -> Vec<Arc<Event>> {
+        self.with_store(async |store| {
             let mut events = Vec::new();
             for row in store
                 .sessions(SessionFilter::default())

@@ -191,9 +191,15 @@ impl ModelBilling {
         let id = ChargeId::Turn(turn);
         let expense = self.max_expense(request, model);
         let now = self.clock.now();
-        if let Some(mut charge) =
-            budgets.build_charge(id, self.payer(), now, &expense, self.unknown)?
-        {
+        let charge = budgets.build_charge(id, self.payer(), now, &expense, self.unknown);
+        let charge = charge.map_err(|error| match error {
+            BudgetError::UnknownPrice { budget, .. } => BudgetError::UnknownPrice {
+                budget,
+                model: Some(self.unpriced_model(model).clone()),
+            },
+            error => error,
+        });
+        if let Some(mut charge) = charge? {
             // Recovery looks for it under the session that asks, even if another one pays.
             charge.session = self.session.or(charge.session);
             hold.charge = Some(self.service.reserve(charge).await?);
@@ -240,6 +246,13 @@ impl ModelBilling {
             Some(charge) => self.service.release(charge).await,
             None => Ok(()),
         }
+    }
+
+    /// Returns the model without a price: the one that is asked, or one that may be used in its place.
+    fn unpriced_model<'a>(&'a self, model: &'a ModelName) -> &'a ModelName {
+        let mut models = [model].into_iter().chain(self.others.iter());
+        let unpriced = models.find(|model| self.prices.price_of(model).is_none());
+        unpriced.unwrap_or(model)
     }
 
     /// Returns the upper estimate of a request's cost.

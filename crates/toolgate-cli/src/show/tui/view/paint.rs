@@ -71,5 +71,5 @@ pub(crate) fn elapsed_ms(call: &CallView, now: Timestamp) -> Option<u64> {
         let began = call.started_at.filter(|_| running)?;
         u64::try_from(now.since(began).as_millis()).ok()
     };
-    call.duration_ms.or_else(so_far)
+    call.took_ms().or_else(so_far)
 }
