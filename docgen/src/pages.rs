@@ -24,7 +24,7 @@ const FILES: [Generated; 6] = [
     ("docs/reference/statuses.md", || Ok(statuses_page())),
     ("docs/reference/cli.md", || Ok(cli_page::page())),
     ("docs/reference/keys.md", || {
-        Ok(toolgate_cli::show::tui::keys::render_reference())
+        Ok(toolgate_cli::show::keys::render_reference())
     }),
 ];
 

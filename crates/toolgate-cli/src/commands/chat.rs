@@ -1,5 +1,7 @@
 //! `toolgate chat`: a conversation with an agent in the terminal.
 
+use std::sync::Arc;
+
 use clap::Args;
 
 use crate::{
@@ -9,7 +11,7 @@ use crate::{
     env::ids,
     show::{
         project_notice::ProjectNotice,
-        tui::{self, ChatOpening, ChatSetup},
+        tui::{self, ChatOpening, SessionOpener},
     },
 };
 
@@ -24,7 +26,7 @@ Examples:
   toolgate chat \"why does the test fail?\"        start with this message
   toolgate chat --resume                         resume the last one here
 
-F1 shows the keys, Ctrl-P all commands. Ctrl-C stops the agent; pressed again, it quits.")]
+F1 or ? shows the keys, / the commands, @ the files. Ctrl-C stops the agent; pressed again, it quits.")]
 pub struct ChatArgs {
     /// The first message
     #[arg(value_name = "MESSAGE")]
@@ -60,32 +62,28 @@ async fn run_chat(args: &ChatArgs, cx: &CommandContext) -> Result<Exit, CliError
     let builder = talk.confirm_take_over(cx, &gate, named, builder).await?;
     let session = builder.wait_for_answers().build().await?;
     talk.store_for(cx, &gate, session.id()).await?;
-    let model = talk.model.as_deref().or(gate.default_model());
-    let setup = ChatSetup {
-        session: session.id(),
-        me: cx.current_approver(None),
-        project: cx.paths.workspace.display().to_string(),
-        model: model.unwrap_or_default().to_owned(),
-        tools: gate.view()?,
-    };
     let message = args.message.join(" ");
     let opening = match (message.trim().is_empty(), resumed.is_some()) {
         (false, _) => ChatOpening::Say(message),
         (true, true) => ChatOpening::Resume,
         (true, false) => ChatOpening::Wait,
     };
-    let id = session.id();
     if let Some(notice) = ProjectNotice::of_gate(&gate, &cx.paths.workspace) {
         // Also above the screen of the chat, where it stays.
         notice.print(cx)?;
         notice.show_toast(&gate);
     }
     let evidence = gate.evidence();
-    let exit = tui::run_chat(gate, session, setup, opening, cx.paths.workspace.clone()).await?;
+    let opener = SessionOpener {
+        gate: Arc::new(gate),
+        args: talk.clone(),
+        cx: cx.clone(),
+    };
+    let (exit, session) = tui::run_chat(opener, session, opening).await?;
     let exit = sign_receipts(cx, &evidence, exit).await?;
     cx.out.print_note(format!(
         "The conversation is saved. `{}` continues it.",
-        cx.command_line(&format!("chat --resume {}", ids::short_id(id)))
+        cx.command_line(&format!("chat --resume {}", ids::short_id(session)))
     ))?;
     Ok(exit)
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::process::Signal;
-use toolgate_testkit::terminal::{Key, Terminal, TerminalBuilder};
+use toolgate_testkit::terminal::{Key, Terminal, TerminalBuilder, TerminalScreen};
 
 const TOOLGATE: &str = env!("CARGO_BIN_EXE_toolgate");
 
@@ -109,6 +109,7 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
     let place = ChatPlace::with_script(TWO_FILES);
     let mut terminal = place.chat_and_look(&[]).spawn();
     terminal.wait_for("Write a message");
+    terminal.wait_for("1  Describe a task");
     assert!(terminal.screen().alternate);
     terminal.send("write two files");
     terminal.press_key(Key::Enter);
@@ -123,8 +124,11 @@ fn two_calls_are_approved_in_reverse_order_and_the_terminal_is_restored() {
         (None, Some("two\n"))
     );
     terminal.resize(58, 16);
-    // The short title appears only after everything is redrawn.
-    terminal.wait_for("· y n e a ?");
+    // The narrow line ends with the last key only after everything is redrawn.
+    terminal.wait_until("every key in the narrow panel", |screen| {
+        let keys = "  y approve  n deny  e edit  a always  ? explain  s later";
+        screen.rows().iter().any(|row| row.trim_end() == keys)
+    });
     terminal.send("y");
     terminal.wait_for("Both are settled.");
     assert_eq!(place.read("first.txt").as_deref(), Some("one\n"));
@@ -332,6 +336,145 @@ text = "Written by the writer."
     terminal.wait_for("Written by the writer.");
     terminal.press_key(Key::Ctrl('q'));
     assert_eq!(terminal.wait_exit(), 0);
+}
+
+/// Writes a line and sends it.
+fn send_line(terminal: &mut Terminal, text: &str) {
+    terminal.send(text);
+    terminal.press_key(Key::Enter);
+}
+
+#[test]
+fn a_new_session_is_begun_and_the_earlier_one_is_opened_again() {
+    let place = ChatPlace::with_script("[[reply]]\nrepeat = 'always'\ntext = 'Understood.'");
+    let mut terminal = place.chat(&[]).spawn();
+    terminal.wait_for("1  Describe a task");
+    send_line(&mut terminal, "count the ducks");
+    terminal.wait_for("Understood.");
+    terminal.wait_for("ready");
+    send_line(&mut terminal, "/clear");
+    terminal.wait_for("saved; /resume returns to it");
+    assert!(!terminal.screen().contains("count the ducks"));
+    send_line(&mut terminal, "count the geese");
+    terminal.wait_for("Understood.");
+    terminal.wait_for("ready");
+    send_line(&mut terminal, "/resume");
+    terminal.wait_for("Sessions here");
+    terminal.wait_for("count the ducks");
+    terminal.press_key(Key::Enter);
+    terminal.wait_until("the first conversation", |screen| {
+        screen.contains("› count the ducks") && !screen.contains("geese")
+    });
+    // It is driven by this process again.
+    send_line(&mut terminal, "and the swans");
+    terminal.wait_until("a second reply", |screen| {
+        screen.text().matches("Understood.").count() == 2
+    });
+    terminal.press_key(Key::Ctrl('q'));
+    assert_eq!(terminal.wait_exit(), 0);
+    // The note names the last session.
+    let said = terminal.transcript();
+    let id = said.rsplit("--resume ").next().unwrap_or_default();
+    let mut again = place.chat(&["--resume", &id[..8]]).spawn();
+    again.wait_for("and the swans");
+    again.press_key(Key::Ctrl('q'));
+    assert_eq!(again.wait_exit(), 0);
+}
+
+#[test]
+fn another_model_continues_the_same_session() {
+    let place = ChatPlace::with_script("[[reply]]\nrepeat = 'always'\ntext = 'I am the first.'");
+    let other = place.dir.path().join("other.toml");
+    let script = "[[reply]]\nrepeat = 'always'\ntext = 'I am the second.'";
+    fs::write(&other, script).expect("written");
+    let mut terminal = place.chat(&["who are you?"]).spawn();
+    terminal.wait_for("I am the first.");
+    terminal.wait_for("ready");
+    send_line(&mut terminal, "/model nosuch:thing");
+    terminal.wait_for("│ chat: ");
+    send_line(&mut terminal, &format!("/model script:{}", other.display()));
+    terminal.wait_for("the next run uses");
+    terminal.wait_for("I am the first.");
+    send_line(&mut terminal, "and now?");
+    terminal.wait_for("I am the second.");
+    terminal.press_key(Key::Ctrl('q'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn files_that_the_policy_hides_are_not_offered() {
+    let place = ChatPlace::with_script(TWO_FILES);
+    let work = place.work();
+    fs::create_dir(work.join("sub")).expect("a directory");
+    for file in [
+        "notes-one.md",
+        "notes-ignored.md",
+        "notes-denied.md",
+        "notes.pem",
+        "sub/notes.rs",
+    ] {
+        fs::write(work.join(file), "x").expect("written");
+    }
+    fs::write(work.join(".gitignore"), "notes-ignored.md\n").expect("written");
+    let denied = ["--deny", "read_file(notes-denied.md)"];
+    let mut terminal = place.chat(&denied).spawn();
+    terminal.wait_for("1  Describe a task");
+    terminal.send("read @not");
+    let screen = terminal.wait_for("sub/notes.rs");
+    assert!(screen.contains("notes-one.md"), "{screen}");
+    for hidden in ["notes-ignored.md", "notes-denied.md", "notes.pem"] {
+        assert!(!screen.contains(hidden), "{hidden} in {screen}");
+    }
+    terminal.press_key(Key::Tab);
+    terminal.wait_for("› read notes-one.md");
+    terminal.press_key(Key::Ctrl('q'));
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn ctrl_z_returns_to_the_shell_and_fg_to_a_clean_screen() {
+    let place = ChatPlace::with_script(TWO_FILES);
+    let script = "set -m; \"$@\"; echo in-the-shell; read line; fg >/dev/null; echo \"exit $?\"";
+    let model = place.model();
+    let chat = ["-c", script, "bash", TOOLGATE, "chat", "--model", &model];
+    let terminal = Terminal::builder("bash").args(chat);
+    let mut terminal = place.set_up(terminal).size(60, 20).spawn();
+    terminal.wait_for("1  Describe a task");
+    terminal.send("half a thought");
+    // The last row is drawn last.
+    terminal.wait_for("F1 help");
+    terminal.wait_for("half a thought");
+    let shown = |screen: &TerminalScreen| -> Vec<String> {
+        let rows = screen.rows().into_iter();
+        rows.map(|row| row.trim_end().to_owned()).collect()
+    };
+    let before = shown(&terminal.screen());
+    terminal.press_key(Key::Ctrl('z'));
+    let shell = terminal.wait_for("in-the-shell");
+    assert!(!shell.alternate && !shell.cursor_hidden, "{shell}");
+    terminal.press_key(Key::Enter);
+    let again = terminal.wait_until("the chat again", |screen| {
+        screen.contains("half a thought") && screen.contains("F1 help")
+    });
+    assert!(again.alternate, "{again}");
+    assert_eq!(shown(&again), before);
+    terminal.press_key(Key::Ctrl('q'));
+    terminal.wait_for("exit 0");
+    assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn without_colours_nothing_is_coloured() {
+    let script = "[[reply]]\ntext = \"```rust\\nfn main() {}\\n```\"";
+    for (colour, is_coloured) in [("", true), ("1", false)] {
+        let place = ChatPlace::with_script(script);
+        let mut terminal = place.chat(&["code"]).env("NO_COLOR", colour).spawn();
+        terminal.wait_for("fn main() {}");
+        terminal.press_key(Key::Ctrl('q'));
+        assert_eq!(terminal.wait_exit(), 0);
+        let log = String::from_utf8_lossy(&terminal.log()).into_owned();
+        assert_eq!(log.contains("[38;5;5;"), is_coloured, "{log:?}");
+    }
 }
 
 #[test]

@@ -173,6 +173,29 @@ impl<'a> TreeWalk<'a> {
     }
 }
 
+impl Workspace {
+    /// Lists files by their paths relative to the root, in order, for a person to choose from.
+    /// Hidden files and those that git ignores are omitted. At most `most_visited` entries are
+    /// looked at. No policy is asked: what is done with a file is judged when a call does it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the root cannot be read.
+    pub fn list_files(&self, most_visited: usize) -> Result<Vec<String>, ToolError> {
+        let mut files = Vec::new();
+        let mut visited = 0;
+        let root = RootedPath::from_normalized("");
+        TreeWalk::new(self).run(&root, &HaltFlag::default(), &mut |entry| {
+            visited += 1;
+            if entry.kind.is_file() {
+                files.extend(entry.path.to_str().map(str::to_owned));
+            }
+            visited < most_visited
+        })?;
+        Ok(files)
+    }
+}
+
 /// The state of a walk in progress.
 struct WalkCursor<'a, 'b> {
     walk: &'a TreeWalk<'a>,

@@ -6,7 +6,7 @@ use toolgate::{
     value::Timestamp,
 };
 
-use super::{StyledLine, diff::diff_styles};
+use super::{StyledLine, diff::render_diff_lines};
 use crate::env::{
     style::{DIM, NOTE, WARN},
     times,
@@ -49,12 +49,13 @@ fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
         return rows;
     }
     let texts = || field.lines.iter().map(|line| line.as_str());
-    let styles: Vec<Style> = match field.kind {
-        ShownKind::Diff => diff_styles(texts()).collect(),
-        ShownKind::Fact | ShownKind::Argument => vec![Style::new(); field.lines.len()],
+    let lines: Vec<StyledLine> = match field.kind {
+        ShownKind::Diff => render_diff_lines(texts()).collect(),
+        ShownKind::Fact | ShownKind::Argument => texts().map(StyledLine::plain).collect(),
     };
-    for (text, style) in texts().zip(styles) {
-        let line = StyledLine::styled(SHOWN_MARGIN, DIM).with(text, style);
+    for text in lines {
+        let mut line = StyledLine::styled(SHOWN_MARGIN, DIM);
+        line.extend(text);
         rows.extend(line.wrap_exactly(width, &indent));
     }
     rows

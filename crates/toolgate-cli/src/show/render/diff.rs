@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::StyledLine;
+use super::{StyledLine, highlight::CodeHighlighter};
 
 const ADDED: Style = AnsiColor::Green.on_default();
 const REMOVED: Style = AnsiColor::Red.on_default();
@@ -11,16 +11,39 @@ const FILE_HEADER: Style = Style::new().bold();
 
 /// Colours the lines of a unified diff. Text that is not a diff stays plain.
 pub fn render_diff(text: &str) -> Vec<StyledLine> {
-    let mut hunk = DiffHunk::default();
-    text.lines()
-        .map(|line| StyledLine::styled(line, hunk.line_style(line)))
-        .collect()
+    render_diff_lines(text.lines()).collect()
 }
 
-/// Returns the style of each line of a unified diff.
-pub(super) fn diff_styles<'a>(lines: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Style> {
+/// Colours each line of a unified diff. The colour of a changed line says what changes; its
+/// keywords are bold and its comments dim.
+pub(super) fn render_diff_lines<'a>(
+    lines: impl Iterator<Item = &'a str>,
+) -> impl Iterator<Item = StyledLine> {
     let mut hunk = DiffHunk::default();
-    lines.map(move |line| hunk.line_style(line))
+    let mut code = CodeHighlighter::default();
+    lines.map(move |line| {
+        let is_code = hunk.old + hunk.new > 0;
+        let base = hunk.line_style(line);
+        if !is_code || !code.is_known() || line.starts_with('\\') {
+            if base == FILE_HEADER {
+                code =
+                    CodeHighlighter::for_path(line.split('\t').next().unwrap_or(line).trim_end());
+            }
+            return StyledLine::styled(line, base);
+        }
+        let (sign, text) = line.split_at_checked(1).unwrap_or((line, ""));
+        // A copy for each line: old and new lines are mixed, so a block has no end that holds for
+        // both.
+        let pieces = code.clone().split_line(text).into_iter();
+        pieces.fold(StyledLine::styled(sign, base), |row, (token, text)| {
+            let style = if base == Style::new() {
+                token.style()
+            } else {
+                token.style_over(base)
+            };
+            row.with(text, style)
+        })
+    })
 }
 
 /// The number of lines of a hunk that are still to come. Only this count tells a removed line that
@@ -97,6 +120,29 @@ mod tests {
             styles,
             [&first[..], &[FILE_HEADER, FILE_HEADER, HUNK_HEADER, ADDED]].concat()
         );
+    }
+
+    #[test]
+    fn code_in_a_diff_keeps_the_colour_of_its_change() {
+        let text =
+            "--- a/x.rs\n+++ b/x.rs\n@@ -1,2 +1,2 @@\n let a = 1;\n-fn old() // x\n+fn new()";
+        let rows = render_diff(text);
+        let pieces = |row: &StyledLine| -> Vec<(String, Style)> {
+            let spans = row.spans.iter();
+            spans.map(|span| (span.text.clone(), span.style)).collect()
+        };
+        let piece = |text: &str, style: Style| (text.to_owned(), style);
+        assert!(pieces(&rows[3]).contains(&piece("let", AnsiColor::Magenta.on_default())));
+        assert_eq!(
+            pieces(&rows[4]),
+            [
+                piece("-", REMOVED),
+                piece("fn", REMOVED.bold()),
+                piece(" old() ", REMOVED),
+                piece("// x", REMOVED.dimmed()),
+            ]
+        );
+        assert_eq!(pieces(&rows[5])[1], piece("fn", ADDED.bold()));
     }
 
     #[test]

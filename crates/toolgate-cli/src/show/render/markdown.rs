@@ -1,9 +1,9 @@
 //! Markdown as terminal lines, wrapped at a width that accounts for wide characters.
 
 use anstyle::{AnsiColor, Style};
-use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
-use super::{StyledLine, TextTable};
+use super::{StyledLine, TextTable, highlight::CodeHighlighter};
 use crate::env::style::DIM;
 
 const CODE: Style = AnsiColor::Cyan.on_default();
@@ -45,7 +45,8 @@ struct MarkdownWriter {
     lists: Vec<Option<u64>>,
     /// The targets of the open links and images, each with the length of the line before it.
     links: Vec<(String, usize)>,
-    in_code: bool,
+    /// The colours of the code block that is open.
+    code: Option<CodeHighlighter>,
     table: Option<TextTable>,
 }
 
@@ -54,7 +55,7 @@ impl MarkdownWriter {
         match event {
             Event::Start(tag) => self.start_tag(tag),
             Event::End(tag) => self.end_tag(tag),
-            Event::Text(text) if self.in_code => self.code_block(&text),
+            Event::Text(text) if self.code.is_some() => self.code_block(&text),
             Event::Text(text)
             | Event::InlineHtml(text)
             | Event::InlineMath(text)
@@ -92,10 +93,13 @@ impl MarkdownWriter {
                 self.begin_block();
                 self.margins.push(StyledLine::styled("│ ", DIM));
             }
-            Tag::CodeBlock(_) => {
+            Tag::CodeBlock(kind) => {
                 self.begin_block();
                 self.margins.push(StyledLine::plain("  "));
-                self.in_code = true;
+                self.code = Some(match kind {
+                    CodeBlockKind::Fenced(name) => CodeHighlighter::for_language(&name),
+                    CodeBlockKind::Indented => CodeHighlighter::default(),
+                });
             }
             Tag::List(first) => {
                 self.end_line();
@@ -141,7 +145,7 @@ impl MarkdownWriter {
             }
             TagEnd::BlockQuote(_) => self.end_margin(),
             TagEnd::CodeBlock => {
-                self.in_code = false;
+                self.code = None;
                 self.end_margin();
             }
             TagEnd::List(_) => {
@@ -224,13 +228,23 @@ impl MarkdownWriter {
     }
 
     fn code_block(&mut self, text: &str) {
+        let mut code = self.code.take().unwrap_or_default();
         for line in text.lines() {
-            self.line = StyledLine::styled(line, CODE);
+            self.line = if code.is_known() {
+                let pieces = code.split_line(line).into_iter();
+                pieces.fold(StyledLine::new(), |row, (token, text)| {
+                    row.with(text, token.style())
+                })
+            } else {
+                StyledLine::styled(line, CODE)
+            };
             if line.is_empty() {
                 self.write_row(StyledLine::new());
             }
             self.end_line();
         }
+        // A long block may arrive in several texts.
+        self.code = Some(code);
     }
 
     fn push_text(&mut self, text: &str) {
@@ -375,6 +389,18 @@ mod tests {
                 "Then look."
             ]
         );
+    }
+
+    #[test]
+    fn code_in_a_known_language_is_coloured_and_other_code_is_not() {
+        let styles = |text: &str| -> Vec<Style> {
+            let lines = render_markdown(text, 40);
+            let spans = lines.iter().flat_map(|line| &line.spans).skip(1);
+            spans.map(|span| span.style).collect()
+        };
+        let keyword = AnsiColor::Magenta.on_default();
+        assert_eq!(styles("```rust\nlet x\n```"), [keyword, Style::new()]);
+        assert_eq!(styles("```\nlet x\n```"), [CODE]);
     }
 
     #[test]

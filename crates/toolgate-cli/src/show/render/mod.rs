@@ -5,6 +5,7 @@ pub mod arguments;
 mod blocks;
 mod call;
 pub(crate) mod diff;
+mod highlight;
 mod line;
 mod live;
 pub(crate) mod markdown;

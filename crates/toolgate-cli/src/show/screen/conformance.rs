@@ -63,6 +63,7 @@ fn the_screen_of_run_passes_the_screen_suite() {
 #[test]
 fn the_screen_of_chat_passes_the_screen_suite() {
     let setup = || ChatSetup {
+        previous: None,
         session: toolgate::value::SessionId::new(uuid::Uuid::from_u128(1)),
         me: "ann".into(),
         project: "/shop".to_owned(),

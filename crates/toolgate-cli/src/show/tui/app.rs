@@ -11,12 +11,14 @@ use toolgate::{
 };
 
 use super::{
+    completion::InputCompletion,
     input::MessageInput,
-    keys::KeyContext,
+    message::SessionChoice,
     search::ConversationSearch,
-    transcript::{Transcript, TranscriptSource},
+    transcript::{Transcript, TranscriptSource, VisibleLine},
 };
 use crate::show::{
+    keys::KeyContext,
     rule_proposal::RuleProposal,
     screen::{AgentView, CallState, CallView, SessionScreen},
 };
@@ -29,6 +31,8 @@ pub struct ChatApp {
     pub(crate) focus: PanelFocus,
     pub(crate) window: Option<OverlayWindow>,
     pub(crate) input: MessageInput,
+    /// The choices for the word that is being written.
+    pub(crate) completion: Option<InputCompletion>,
     /// The position of the agent whose conversation is shown.
     pub(crate) agent: usize,
     pub(crate) transcripts: Vec<Transcript>,
@@ -63,6 +67,8 @@ pub struct ChatSetup {
     pub project: String,
     /// The model's display name.
     pub model: String,
+    /// The session that this one was begun from, with `/clear`.
+    pub previous: Option<SessionId>,
     /// The tools, whose annotations say what a call works on.
     pub tools: View,
 }
@@ -91,6 +97,12 @@ pub(crate) enum OverlayWindow {
     Detail { call: CallId, scroll: usize },
     /// The command palette.
     Palette { filter: String, selected: usize },
+    /// The sessions to choose from.
+    Sessions {
+        choices: Vec<SessionChoice>,
+        filter: String,
+        selected: usize,
+    },
     /// The search field.
     Search { words: String },
     /// The reason of a denial.
@@ -98,6 +110,11 @@ pub(crate) enum OverlayWindow {
         question: ApprovalRequestRef,
         tool: String,
         reason: String,
+    },
+    /// All pending requests, which the user has to confirm together.
+    ApproveAll {
+        questions: Vec<ApprovalRequestRef>,
+        scroll: usize,
     },
     /// Edited arguments that the user has to confirm.
     Edited {
@@ -122,7 +139,7 @@ pub(crate) struct RuleConfirmation {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LayoutCache {
     pub(crate) height: usize,
-    pub(crate) lines: Vec<(usize, Line<'static>)>,
+    pub(crate) lines: Vec<VisibleLine>,
     pub(crate) window: Vec<Line<'static>>,
     pub(crate) window_height: usize,
     /// The rows of the window that were on the screen, from the first one on without a gap.
@@ -139,7 +156,8 @@ impl ChatApp {
             screen: SessionScreen::new(),
             focus: PanelFocus::Message,
             window: None,
-            input: MessageInput::new("Write a message. Enter sends it, F1 shows the keys."),
+            input: MessageInput::new("Write a message. Enter sends it, ? shows the keys."),
+            completion: None,
             agent: 0,
             transcripts: vec![Transcript::default()],
             call: None,
@@ -165,6 +183,7 @@ impl ChatApp {
     pub(crate) fn key_context(&self) -> KeyContext {
         match (&self.window, self.focus) {
             (Some(_), _) => KeyContext::Window,
+            (None, PanelFocus::Message) if self.input.is_empty() => KeyContext::EmptyMessage,
             (None, PanelFocus::Message) => KeyContext::Message,
             (None, PanelFocus::Approvals) => KeyContext::Approvals,
             (None, PanelFocus::Conversation) => KeyContext::Conversation,

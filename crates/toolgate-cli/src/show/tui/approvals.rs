@@ -6,14 +6,14 @@ use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision,
     approval::{ApprovalRequest, ApprovalRequestRef, ShownRequest},
-    layers::{StandingRule, ToastLevel},
+    layers::StandingRule,
     value::CallId,
 };
 
 use super::{
     ChatApp, UiEffect,
     app::{OverlayWindow, RuleConfirmation},
-    update::show_info,
+    update::{show_error, show_info},
 };
 use crate::show::{
     entitlement::Entitlement,
@@ -77,8 +77,55 @@ pub(super) fn approve_unseen(app: &mut ChatApp) -> Vec<UiEffect> {
     send_decision(app, question, decision)
 }
 
+/// Shows every pending request that the user may approve, for one confirmation.
+pub(super) fn propose_all(app: &mut ChatApp) -> Vec<UiEffect> {
+    let me = &app.setup.me;
+    let approvable = app.screen.pending_calls().filter_map(|call| {
+        let request = call.question.as_ref()?;
+        let is_open = app.is_undecided(call.invocation.id) && matches!(call.shown, Some(Ok(_)));
+        (is_open && Entitlement::of(request, me).can_approve())
+            .then(|| ApprovalRequestRef::from(&**request))
+    });
+    let questions: Vec<ApprovalRequestRef> = approvable.collect();
+    if questions.len() < 2 {
+        return show_info("there are not several requests that you may approve");
+    }
+    app.laid_out.window_seen = 0;
+    app.window = Some(OverlayWindow::ApproveAll {
+        questions,
+        scroll: 0,
+    });
+    Vec::new()
+}
+
+pub(super) fn confirm_all(app: &mut ChatApp) -> Vec<UiEffect> {
+    if !app.is_window_seen() {
+        return show_info(SCROLL_FIRST);
+    }
+    let Some(OverlayWindow::ApproveAll { questions, .. }) = app.window.take() else {
+        return Vec::new();
+    };
+    let mut effects = Vec::new();
+    for question in questions {
+        // Another process may have decided, or approval was requested again, for something else.
+        if app.is_undecided(question.approval_id.call_id()) && is_current(app, question) {
+            let decision = Decision::approve(app.setup.me.clone());
+            effects.extend(send_decision(app, question, decision));
+        }
+    }
+    effects
+}
+
+fn is_current(app: &ChatApp, question: ApprovalRequestRef) -> bool {
+    let call = app.screen.call(question.approval_id.call_id());
+    let asked = call.and_then(|call| call.question.as_ref());
+    asked.is_some_and(|asked| ApprovalRequestRef::from(&**asked) == question)
+}
+
+const SCROLL_FIRST: &str = "scroll to the end first: there is more than the screen shows";
+
 const NOT_SEEN: &str =
-    "the request was not shown in full: Enter shows all of it, U approves it without that";
+    "the request was not shown in full: v shows all of it, u approves it without that";
 
 pub(super) fn open_denial(app: &mut ChatApp) -> Vec<UiEffect> {
     let Some((_, question, request)) = open_question(app) else {
@@ -140,7 +187,7 @@ pub(super) fn show_edited(
 
 pub(super) fn confirm_edit(app: &mut ChatApp) -> Vec<UiEffect> {
     if !app.is_window_seen() {
-        return show_info("scroll to the end first: there is more than the screen shows");
+        return show_info(SCROLL_FIRST);
     }
     let Some(OverlayWindow::Edited {
         question,
@@ -167,10 +214,6 @@ pub(super) fn edit_again(app: &mut ChatApp) -> Vec<UiEffect> {
         }) => vec![UiEffect::Edit(question, Some(arguments))],
         _ => Vec::new(),
     }
-}
-
-fn show_error(text: String) -> Vec<UiEffect> {
-    vec![UiEffect::Tell(ToastLevel::Error, text)]
 }
 
 pub(super) fn explain_selected(app: &mut ChatApp) -> Vec<UiEffect> {

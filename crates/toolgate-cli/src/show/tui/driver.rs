@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use crossterm::event::{Event as Input, EventStream, KeyCode, KeyModifiers};
+use crossterm::event::{Event as Input, EventStream};
 use futures::StreamExt;
 use tokio::{
     sync::{mpsc, watch},
@@ -10,15 +10,18 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, sleep_until, timeout},
 };
 use toolgate::{
-    Arguments, Gate, RunEnd, Session,
+    Arguments, RunEnd, Session,
     approval::{ApprovalRequestRef, ShownRequest},
     event::ToolEvent,
     layers::{Toast, ToastLevel, ToastManager},
-    value::ToolName,
+    value::{SessionId, ToolName},
 };
 
 use super::{
-    ChatApp, ChatSetup, UiEffect, UiMessage, effects::EffectRunner, terminal::TerminalGuard, update,
+    ChatApp, SessionChange, SessionOpener, UiEffect, UiMessage,
+    effects::{EffectRunner, describe_problem},
+    terminal::TerminalGuard,
+    update,
 };
 use crate::{
     CliError, Exit,
@@ -48,48 +51,43 @@ pub(crate) enum ChatOpening {
     Resume,
 }
 
-/// Runs the UI until the user leaves.
+/// Runs the UI until the user leaves. Returns the last session as well.
 pub(crate) async fn run_chat(
-    gate: Gate,
+    opener: SessionOpener,
     session: Session,
-    setup: ChatSetup,
     opening: ChatOpening,
-    dir: std::path::PathBuf,
-) -> Result<Exit, CliError> {
-    let gate = Arc::new(gate);
-    let toasts = gate.resources().get_or_default::<ToastManager>();
-    let (back, inbox) = mpsc::unbounded_channel();
-    // Subscribed before the log is read, so that no event is lost in between.
-    let feed = EventFeed::new(session.bus(), gate.store().clone());
-    let carrier = EffectRunner {
-        gate,
-        session,
-        toasts: toasts.clone(),
-        back,
-        dir,
-        leaving: Arc::default(),
-    };
-    let mut driver = ChatDriver {
-        app: ChatApp::new(setup),
-        toasted: toasts.subscribe(),
-        screenful: None,
-        keys: None,
-        run: None,
-        exit: None,
-        carrier,
-        feed,
-        inbox,
-    };
-    // Messages that are older than the subscription are shown, too.
-    driver.toasted.mark_changed();
+) -> Result<(Exit, SessionId), CliError> {
+    let mut driver = ChatDriver::new(opener, session)?;
     driver.open_chat(opening).await?;
-    let exit = driver.run_loop().await;
-    // Also after an error: the run has to be stopped, so that it is saved.
-    driver.finish().await;
-    exit
+    // For as long as the terminal is ours: a signal between two sessions must not leave it as it is.
+    let mut stops = StopSignals::listen();
+    let mut suspends = SuspendSignals::listen();
+    loop {
+        let exit = match driver.run_loop(&mut stops, &mut suspends).await {
+            Ok(ChatEnd::Change(change)) => {
+                driver = driver.change_session(change).await?;
+                continue;
+            }
+            Ok(ChatEnd::Exit(exit)) => Ok((exit, driver.carrier.session.id())),
+            // Also after an error: the run has to be stopped, so that it is saved.
+            Err(error) => Err(error),
+        };
+        driver.finish().await;
+        return exit;
+    }
+}
+
+/// Why the conversation with a session ends.
+#[derive(Debug, Clone)]
+enum ChatEnd {
+    /// The program ends.
+    Exit(Exit),
+    /// Another session or model follows.
+    Change(SessionChange),
 }
 
 struct ChatDriver {
+    opener: SessionOpener,
     app: ChatApp,
     carrier: EffectRunner,
     feed: EventFeed,
@@ -99,10 +97,109 @@ struct ChatDriver {
     /// `None` while an editor has the keyboard.
     keys: Option<EventStream>,
     run: Option<JoinHandle<()>>,
-    exit: Option<Exit>,
+    end: Option<ChatEnd>,
 }
 
 impl ChatDriver {
+    fn new(opener: SessionOpener, session: Session) -> Result<Self, CliError> {
+        let toasts = opener.gate.resources().get_or_default::<ToastManager>();
+        let (back, inbox) = mpsc::unbounded_channel();
+        let mut toasted = toasts.subscribe();
+        // Messages that are older than the subscription are shown, too.
+        toasted.mark_changed();
+        Ok(Self {
+            app: ChatApp::new(opener.describe(&session)?),
+            toasted,
+            screenful: None,
+            keys: None,
+            run: None,
+            end: None,
+            // Subscribed before the log is read, so that no event is lost in between.
+            feed: EventFeed::new(session.bus(), opener.gate.store().clone()),
+            carrier: EffectRunner {
+                gate: opener.gate.clone(),
+                session,
+                toasts,
+                dir: opener.workspace().to_owned(),
+                leaving: Arc::default(),
+                back,
+            },
+            inbox,
+            opener,
+        })
+    }
+
+    /// Continues with another session or model. If that cannot be opened, the one before stays.
+    async fn change_session(mut self, change: SessionChange) -> Result<Self, CliError> {
+        self.end = None;
+        let before = self.carrier.session.id();
+        let (builder, args) = match self.opener.prepare(&change, before) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.carrier
+                    .show_toast(ToastLevel::Error, describe_problem(&error));
+                return Ok(self);
+            }
+        };
+        self.stop_run().await;
+        let Self {
+            mut opener,
+            screenful,
+            keys,
+            carrier,
+            mut inbox,
+            ..
+        } = self;
+        // Only a session that no task uses any more gives its lease back. Each of them can report,
+        // so there is none left when no report can come.
+        drop(carrier);
+        let _ = timeout(SAVE_TIMEOUT, async {
+            while inbox.recv().await.is_some() {}
+        })
+        .await;
+        let opened = builder.build().await.map_err(CliError::from);
+        let problem = opened.as_ref().err().map(describe_problem);
+        let session = match opened {
+            Ok(session) => {
+                opener.args = args;
+                opener.store_options(&change, session.id()).await?;
+                session
+            }
+            Err(_) => {
+                let (builder, _) = opener.prepare(&SessionChange::Resume(before), before)?;
+                builder.build().await?
+            }
+        };
+        let mut driver = Self::new(opener, session)?;
+        driver.screenful = screenful;
+        driver.keys = keys;
+        driver.announce_change(change, before, problem).await?;
+        Ok(driver)
+    }
+
+    /// Shows the session after a change, and says what has changed or why nothing has.
+    async fn announce_change(
+        &mut self,
+        change: SessionChange,
+        before: SessionId,
+        problem: Option<String>,
+    ) -> Result<(), CliError> {
+        let opening = match (&change, &problem) {
+            (SessionChange::Resume(_), None) => ChatOpening::Resume,
+            _ => ChatOpening::Wait,
+        };
+        self.open_chat(opening).await?;
+        match (change, problem) {
+            (_, Some(problem)) => self.carrier.show_toast(ToastLevel::Error, problem),
+            (SessionChange::Begin, None) => self.app.setup.previous = Some(before),
+            (SessionChange::UseModel(name), None) => self
+                .carrier
+                .show_toast(ToastLevel::Success, format!("the next run uses {name}")),
+            (SessionChange::Resume(_), None) => {}
+        }
+        Ok(())
+    }
+
     async fn open_chat(&mut self, opening: ChatOpening) -> Result<(), CliError> {
         // Before the terminal is taken over, so that an error is printed normally.
         self.load_history().await?;
@@ -110,32 +207,36 @@ impl ChatDriver {
         self.apply_message(UiMessage::Tick(super::effects::current_time()));
         match opening {
             ChatOpening::Wait => {}
-            ChatOpening::Say(text) => self.carrier.send_message(text, &mut self.run),
+            ChatOpening::Say(text) => self.run_effect(UiEffect::Say(text)),
             ChatOpening::Resume => {
                 let screen = self.app.screen();
                 let is_open = matches!(screen.run_end(), None | Some(RunEnd::Suspended))
                     && !screen.agents().is_empty();
                 if is_open {
-                    self.carrier.resume_run(&mut self.run);
+                    self.run_effect(UiEffect::Resume);
                 }
             }
         }
-        self.screenful = Some(TerminalGuard::acquire()?);
-        self.keys = Some(EventStream::new());
+        if self.screenful.is_none() {
+            self.screenful = Some(TerminalGuard::acquire()?);
+            self.keys = Some(EventStream::new());
+        }
         Ok(())
     }
 
-    async fn run_loop(&mut self) -> Result<Exit, CliError> {
+    async fn run_loop(
+        &mut self,
+        stops: &mut StopSignals,
+        suspends: &mut SuspendSignals,
+    ) -> Result<ChatEnd, CliError> {
         let mut ticks = interval(TICK_INTERVAL);
         // Otherwise the ticks that are missed while an editor is open would all come at once.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut stops = StopSignals::listen();
-        let mut suspends = SuspendSignals::listen();
         let mut next_frame = Instant::now();
         let mut dirty = true;
         loop {
-            if let Some(exit) = self.exit {
-                return Ok(exit);
+            if let Some(end) = &self.end {
+                return Ok(end.clone());
             }
             tokio::select! {
                 // Signals and keys first: a fast stream of events must not delay Ctrl-C.
@@ -188,13 +289,6 @@ impl ChatDriver {
 
     async fn handle_input(&mut self, key: Option<std::io::Result<Input>>) -> Result<(), CliError> {
         match key {
-            Some(Ok(Input::Key(key)))
-                if key.code == KeyCode::Char('z')
-                    && key.modifiers.contains(KeyModifiers::CONTROL) =>
-            {
-                signals::raise_suspend();
-                Ok(())
-            }
             Some(Ok(Input::Key(key))) => self.apply_and_edit(UiMessage::Key(key)).await,
             Some(Ok(Input::Paste(text))) => self.apply_and_edit(UiMessage::Paste(text)).await,
             // A resize needs no message: a frame follows any input and asks for the size itself.
@@ -267,9 +361,16 @@ impl ChatDriver {
 
     fn run_effect(&mut self, effect: UiEffect) {
         match effect {
-            UiEffect::Say(text) => self.carrier.send_message(text, &mut self.run),
-            UiEffect::Resume => self.carrier.resume_run(&mut self.run),
+            UiEffect::Say(text) => {
+                self.announce_run();
+                self.carrier.send_message(text, &mut self.run);
+            }
+            UiEffect::Resume => {
+                self.announce_run();
+                self.carrier.resume_run(&mut self.run);
+            }
             UiEffect::Quit => self.set_exit(Exit::Done),
+            UiEffect::Change(change) => self.end = Some(ChatEnd::Change(change)),
             UiEffect::Copy(text) => {
                 let copied = self
                     .screenful
@@ -287,6 +388,12 @@ impl ChatDriver {
             }
             other => self.carrier.run_effect(other),
         }
+    }
+
+    /// Shows that a run starts before its task does: a screen that still says "stopped" would take
+    /// Ctrl-C for quitting.
+    fn announce_run(&mut self) {
+        self.apply_message(UiMessage::RunStarted);
     }
 
     /// Lets the user edit the arguments of a request, and returns what an approver sees of them.
@@ -346,16 +453,21 @@ impl ChatDriver {
     }
 
     fn set_exit(&mut self, exit: Exit) {
-        self.exit = Some(exit);
+        self.end = Some(ChatEnd::Exit(exit));
     }
 
-    /// Stops the run and waits until it is saved, up to a limit.
+    /// Gives the terminal back, and stops the run.
     async fn finish(&mut self) {
         self.keys = None;
         // Before the wait for the run: a user who quits should not look at a frozen screen.
         if let Some(screenful) = &mut self.screenful {
             screenful.release();
         }
+        self.stop_run().await;
+    }
+
+    /// Stops the run and waits until it is saved, up to a limit.
+    async fn stop_run(&mut self) {
         if let Some(run) = self.run.take()
             && !run.is_finished()
         {

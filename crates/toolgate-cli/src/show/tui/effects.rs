@@ -18,9 +18,10 @@ use toolgate::{
     value::{CallId, Clock, SystemClock, Timestamp},
 };
 
-use super::{UiEffect, UiMessage};
+use super::{UiEffect, UiMessage, files, opener};
 use crate::{
     CliError,
+    env::signals,
     show::{
         entitlement::{describe_missing, describe_rejection},
         rule_proposal::describe_matches,
@@ -37,7 +38,7 @@ pub(super) struct EffectRunner {
     pub(super) session: Session,
     pub(super) toasts: ToastManager,
     pub(super) back: mpsc::UnboundedSender<UiMessage>,
-    /// The directory for saved files.
+    /// The workspace, also for saved files.
     pub(super) dir: PathBuf,
     /// True once the program is about to end.
     pub(super) leaving: Arc<AtomicBool>,
@@ -129,13 +130,32 @@ impl EffectRunner {
                 UiEffect::Dismiss(toast) => this.toasts.dismiss(toast),
                 UiEffect::Interrupt => this.stop_run(),
                 UiEffect::CancelCall(call) => this.cancel_call(call),
+                UiEffect::FindFiles(part) => this.find_files(part).await,
+                UiEffect::ListSessions => this.list_sessions().await,
+                UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
                 | UiEffect::Resume
                 | UiEffect::Quit
+                | UiEffect::Change(_)
                 | UiEffect::Edit(..)
                 | UiEffect::Copy(_) => {}
             }
         });
+    }
+
+    async fn find_files(&self, part: String) {
+        match files::find_files(&self.gate, &self.dir, &part).await {
+            Ok(found) => {
+                let _ = self.back.send(UiMessage::FilesFound(part, found));
+            }
+            Err(error) => self.show_toast(ToastLevel::Error, error.to_string()),
+        }
+    }
+
+    async fn list_sessions(&self) {
+        let listed = opener::list_sessions(&self.gate, &self.dir, self.session.id()).await;
+        let listed = listed.map_err(|error| error.to_string());
+        let _ = self.back.send(UiMessage::SessionsListed(listed));
     }
 
     fn cancel_call(&self, call: CallId) {
@@ -251,6 +271,14 @@ impl EffectRunner {
             text,
             current_time(),
         ));
+    }
+}
+
+/// Returns an error with its hint in one text.
+pub(super) fn describe_problem(error: &CliError) -> String {
+    match error.hint_text() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
     }
 }
 

@@ -37,18 +37,37 @@ impl MessageInput {
         self.area.lines().iter().all(|line| line.trim().is_empty())
     }
 
-    /// Takes the draft and adds it to the history.
-    pub(crate) fn take_message(&mut self) -> String {
-        let text = self.text().trim().to_owned();
-        if !text.is_empty() && self.said.last() != Some(&text) {
-            self.said.push(text.clone());
+    /// Checks whether nothing is written.
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.area.lines(), [line] if line.is_empty())
+    }
+
+    /// Returns the word that ends at the cursor, if there is one.
+    pub(crate) fn word_before_cursor(&self) -> Option<String> {
+        let cursor = self.area.cursor();
+        let line = self.area.lines().get(cursor.0)?;
+        let before: String = line.chars().take(cursor.1).collect();
+        let word = before.rsplit(char::is_whitespace).next()?;
+        (!word.is_empty()).then(|| word.to_owned())
+    }
+
+    /// Replaces the word that ends at the cursor.
+    pub(crate) fn replace_before_cursor(&mut self, word: &str, text: &str) {
+        for _ in word.chars() {
+            self.area.delete_char();
         }
+        self.area.insert_str(text);
+    }
+
+    /// Takes the draft.
+    pub(crate) fn take_draft(&mut self) -> String {
+        let text = self.text();
         self.set_text("");
         self.recalled = None;
         text
     }
 
-    /// Adds a message of an earlier process to the history.
+    /// Adds a text to the history.
     pub(crate) fn remember(&mut self, text: &str) {
         if self.said.last().map(String::as_str) != Some(text) {
             self.said.push(text.to_owned());
@@ -160,8 +179,7 @@ mod tests {
     fn input_with_history(texts: &[&str]) -> MessageInput {
         let mut input = MessageInput::new("");
         for text in texts {
-            input.set_text(text);
-            input.take_message();
+            input.remember(text);
         }
         input
     }

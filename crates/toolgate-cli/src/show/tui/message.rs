@@ -8,7 +8,7 @@ use toolgate::{
     approval::{ApprovalRequestRef, ShownRequest},
     event::StreamPiece,
     layers::{StandingRule, Toast, ToastId, ToastLevel},
-    value::{CallId, Timestamp},
+    value::{CallId, SessionId, Timestamp},
 };
 
 /// An input of the update function.
@@ -43,8 +43,34 @@ pub enum UiMessage {
     Explained(String),
     /// The text about the past approval requests that a standing rule would have answered.
     Previewed(Box<StandingRule>, Result<Vec<String>, String>),
+    /// The files whose paths fit what was written after `@`.
+    FilesFound(String, Vec<String>),
+    /// The sessions of the directory, newest first, or why they cannot be listed.
+    SessionsListed(Result<Vec<SessionChoice>, String>),
     /// The program was asked to end.
     Terminate,
+}
+
+/// A session to choose.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionChoice {
+    /// Its id.
+    pub session: SessionId,
+    /// The time of its last use, for people.
+    pub used: String,
+    /// Its first message.
+    pub about: String,
+}
+
+/// Another session, or another model for this one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SessionChange {
+    /// A new session.
+    Begin,
+    /// An earlier session.
+    Resume(SessionId),
+    /// This session with another model.
+    UseModel(String),
 }
 
 /// An action for the driver to carry out.
@@ -78,4 +104,12 @@ pub enum UiEffect {
     Dismiss(ToastId),
     /// Stop one call.
     CancelCall(CallId),
+    /// Find files of the workspace whose paths fit this.
+    FindFiles(String),
+    /// List the sessions of the directory.
+    ListSessions,
+    /// Continue with another session or model.
+    Change(SessionChange),
+    /// Suspend the program.
+    Suspend,
 }

@@ -7,15 +7,18 @@
 
 mod app;
 mod approvals;
+mod completion;
 mod driver;
 mod effects;
 mod export;
+mod files;
 mod input;
-pub mod keys;
 mod message;
 mod offers;
+mod opener;
 mod palette;
 mod search;
+mod slash;
 #[cfg(test)]
 mod stage;
 mod terminal;
@@ -27,6 +30,7 @@ mod view;
 pub use app::{ChatApp, ChatSetup};
 pub(crate) use driver::{ChatOpening, run_chat};
 pub(crate) use effects::current_time;
-pub use message::{UiEffect, UiMessage};
+pub use message::{SessionChange, SessionChoice, UiEffect, UiMessage};
+pub(crate) use opener::SessionOpener;
 pub use update::update;
 pub use view::draw;

@@ -1,6 +1,6 @@
 //! The command palette: every command by its name, found by some of its letters.
 
-use super::keys::{self, BINDINGS, KeyAction};
+use crate::show::keys::{BINDINGS, KeyAction};
 
 /// A command that can be chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) fn find_commands(filter: &str) -> Vec<PaletteCommand> {
                 PaletteCommand {
                     action: binding.action,
                     name,
-                    keys: keys::key_labels(binding),
+                    keys: binding.label_list(),
                 },
             ));
         }
@@ -56,6 +56,8 @@ fn is_command(action: KeyAction) -> bool {
             | KeyAction::QuitIfEmpty
             | KeyAction::NextPanel
             | KeyAction::PreviousPanel
+            | KeyAction::Choose
+            | KeyAction::Postpone
     )
 }
 
@@ -75,6 +77,7 @@ fn command_name(action: KeyAction) -> &'static str {
         KeyAction::Approve => "Approve the call",
         KeyAction::ApproveUnseen => "Approve the call, although it was not shown in full",
         KeyAction::Deny => "Deny the call",
+        KeyAction::ApproveAll => "Approve all pending calls",
         KeyAction::Edit => "Edit the arguments of the call",
         KeyAction::Always => "Always approve calls like this",
         KeyAction::Explain => "Explain why approval is needed",
@@ -88,7 +91,10 @@ fn command_name(action: KeyAction) -> &'static str {
         KeyAction::Dismiss => "Dismiss messages",
         KeyAction::ToastAction => "Do what the newest message offers",
         KeyAction::CancelCall => "Cancel a running call",
-        KeyAction::NewLine
+        KeyAction::Suspend => "Suspend the program",
+        KeyAction::Choose
+        | KeyAction::Postpone
+        | KeyAction::NewLine
         | KeyAction::Earlier
         | KeyAction::Later
         | KeyAction::QuitIfEmpty

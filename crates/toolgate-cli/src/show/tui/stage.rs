@@ -41,6 +41,7 @@ impl UiStage {
             me: "ann".into(),
             project: "/shop".to_owned(),
             model: "scripted:captain".to_owned(),
+            previous: None,
             tools: View::default(),
         };
         let turn = Arc::new(TurnInfo::new(session, TurnId::new(Uuid::from_u128(2))));

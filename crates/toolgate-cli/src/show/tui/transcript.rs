@@ -26,6 +26,16 @@ pub(crate) struct Transcript {
     scroll: ScrollPosition,
 }
 
+/// A visible line, with its place in the conversation.
+#[derive(Debug, Clone)]
+pub(crate) struct VisibleLine {
+    /// The item.
+    pub(crate) item: usize,
+    /// The number of the line in it.
+    pub(crate) number: usize,
+    pub(crate) text: Line<'static>,
+}
+
 /// The visible part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ScrollPosition {
@@ -82,12 +92,17 @@ impl Transcript {
         }
     }
 
-    /// Returns the visible lines, each with the item it belongs to.
+    /// Returns the width of the layout.
+    pub(crate) fn width(&self) -> u16 {
+        self.width
+    }
+
+    /// Returns the visible lines.
     pub(crate) fn visible_lines(
         &mut self,
         source: TranscriptSource<'_>,
         height: usize,
-    ) -> Vec<(usize, Line<'static>)> {
+    ) -> Vec<VisibleLine> {
         let (mut item, mut skip) = match self.scroll {
             ScrollPosition::Follow => self.end_position(source, height),
             ScrollPosition::At { item, line } => (item, line),
@@ -95,12 +110,15 @@ impl Transcript {
         let mut lines = Vec::with_capacity(height);
         while item < source.len() && lines.len() < height {
             let block = self.item_block(source, item);
+            let shown = block.iter().enumerate().skip(skip);
             lines.extend(
-                block
-                    .iter()
-                    .skip(skip)
+                shown
                     .take(height - lines.len())
-                    .map(|line| (item, line.clone())),
+                    .map(|(number, text)| VisibleLine {
+                        item,
+                        number,
+                        text: text.clone(),
+                    }),
             );
             item += 1;
             skip = 0;
@@ -166,19 +184,14 @@ impl Transcript {
         self.scroll = ScrollPosition::Follow;
     }
 
-    /// Scrolls to the first line of an item that `wanted` accepts.
-    pub(crate) fn scroll_to_item(
+    /// Scrolls to a line of an item.
+    pub(crate) fn scroll_to_line(
         &mut self,
         source: TranscriptSource<'_>,
         item: usize,
+        line: usize,
         height: usize,
-        wanted: impl Fn(&Line<'_>) -> bool,
     ) {
-        let line = self
-            .item_block(source, item)
-            .iter()
-            .position(wanted)
-            .unwrap_or_default();
         self.scroll = ScrollPosition::At { item, line };
         // Some context above it, if there is room.
         self.scroll_up(source, height / 3, height);

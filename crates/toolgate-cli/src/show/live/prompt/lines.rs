@@ -65,7 +65,11 @@ impl ApprovalPrompt {
             let notice = StyledLine::styled("! ", WARN).with(&notice, Style::new());
             lines.extend(notice.wrap(width, &StyledLine::plain("  ")));
         }
-        let keys = self.offered_keys(request);
+        let keys: Vec<(String, &str)> = self
+            .offered_keys(request)
+            .map(|binding| (binding.label_list(), binding.label))
+            .collect();
+        let keys = keys.iter().map(|(key, label)| (key.as_str(), *label));
         lines.extend(key_lines(keys, width));
         lines
     }

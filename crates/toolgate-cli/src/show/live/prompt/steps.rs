@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use toolgate::{approval::ApprovalRequest, layers::RuleDraft};
+use toolgate::approval::ApprovalRequest;
 
 use super::{ApprovalPrompt, PromptAction, PromptStep, request_key};
-use crate::show::{entitlement::Entitlement, rule_proposal::RuleAnswer};
+use crate::show::{
+    entitlement::Entitlement,
+    keys::{KeyAction, KeyBinding, KeyContext, find_action, offered_answers},
+    rule_proposal::RuleAnswer,
+};
 
 impl ApprovalPrompt {
     /// Returns the action of a key in the current step.
@@ -76,38 +80,43 @@ impl ApprovalPrompt {
     }
 
     fn choose_answer(&mut self, code: KeyCode, request: Arc<ApprovalRequest>) -> PromptAction {
+        let pressed = KeyEvent::new(code, KeyModifiers::NONE);
+        let Some(action) = find_action(KeyContext::Approvals, pressed) else {
+            return PromptAction::Nothing;
+        };
         // Not offered, so it does nothing: the lines above the keys say why.
-        let is_answer = matches!(code, KeyCode::Char(c) if c.is_alphabetic() && !"jk".contains(c));
+        let is_move = matches!(action, KeyAction::Up | KeyAction::Down);
         let mut offered = self.offered_keys(&request);
-        if is_answer && !offered.any(|(key, _)| key.chars().map(KeyCode::Char).eq([code])) {
+        if !is_move && !offered.any(|binding| binding.action == action) {
             return PromptAction::Nothing;
         }
-        drop(offered);
         let count = self.questions.len();
-        match code {
-            KeyCode::Char('y') => {
+        match (action, code) {
+            (KeyAction::Approve, _) => {
                 self.mark_answered(PromptAction::Approve(request.clone()), &[request])
             }
-            KeyCode::Char('u') => {
+            (KeyAction::ApproveUnseen, _) => {
                 self.mark_answered(PromptAction::ApproveUnseen(request.clone()), &[request])
             }
-            KeyCode::Char('v') => PromptAction::More(request),
-            KeyCode::Char('n') => {
+            (KeyAction::Open, _) => PromptAction::More(request),
+            (KeyAction::Deny, _) => {
                 self.mode = PromptStep::Reason(String::new());
                 PromptAction::Nothing
             }
-            KeyCode::Char('e') => PromptAction::Edit(request),
-            KeyCode::Char('a') => PromptAction::Propose(request),
-            KeyCode::Char('A') => PromptAction::ShowAll(self.approvable()),
-            KeyCode::Char('?') => PromptAction::Explain(request),
-            KeyCode::Char('s') => {
+            (KeyAction::Edit, _) => PromptAction::Edit(request),
+            (KeyAction::Always, _) => PromptAction::Propose(request),
+            (KeyAction::ApproveAll, _) => PromptAction::ShowAll(self.approvable()),
+            (KeyAction::Explain, _) => PromptAction::Explain(request),
+            (KeyAction::Postpone, _) => {
                 self.skipped.insert(request_key(&request));
                 self.drop_current();
                 self.show_current()
             }
-            KeyCode::Char(digit @ '1'..='9') => self.go_to(digit as usize - '1' as usize),
-            KeyCode::Down | KeyCode::Char('j') => self.go_to((self.at + 1) % count),
-            KeyCode::Up | KeyCode::Char('k') => self.go_to((self.at + count - 1) % count),
+            (KeyAction::Choose, KeyCode::Char(digit @ '1'..='9')) => {
+                self.go_to(digit as usize - '1' as usize)
+            }
+            (KeyAction::Down, _) => self.go_to((self.at + 1) % count),
+            (KeyAction::Up, _) => self.go_to((self.at + count - 1) % count),
             _ => PromptAction::Nothing,
         }
     }
@@ -116,25 +125,9 @@ impl ApprovalPrompt {
     pub(super) fn offered_keys(
         &self,
         request: &ApprovalRequest,
-    ) -> impl Iterator<Item = (&'static str, &'static str)> + use<> {
-        let may = Entitlement::of(request, &self.me);
-        let approve = may.can_approve();
-        let complete = self.is_complete(request);
-        let several = self.questions.len() > 1;
-        let always = approve && complete && RuleDraft::check_request(request).is_ok();
-        let keys = [
-            (approve && complete).then_some(("y", "approve")),
-            (!complete).then_some(("v", "view all")),
-            (approve && !complete).then_some(("u", "approve unread")),
-            may.can_deny.then_some(("n", "deny")),
-            approve.then_some(("e", "edit")),
-            always.then_some(("a", "always")),
-            (approve && several).then_some(("A", "approve all")),
-            Some(("?", "explain")),
-            Some(("s", "later")),
-            several.then_some(("1-9", "another")),
-        ];
-        keys.into_iter().flatten()
+    ) -> impl Iterator<Item = &'static KeyBinding> + use<> {
+        let is_complete = self.is_complete(request);
+        offered_answers(request, &self.me, is_complete, self.questions.len())
     }
 
     /// Returns the requests that the user may approve, in the order of the list.

@@ -88,7 +88,6 @@ fn an_approval_that_comes_up_takes_no_keys_from_the_message() {
 
 #[test]
 fn always_is_not_offered_for_a_request_that_is_made_each_time() {
-    use crate::show::tui::view;
     for each_time in [false, true] {
         let mut stage = UiStage::new();
         stage.user_message("work");
@@ -97,8 +96,8 @@ fn always_is_not_offered_for_a_request_that_is_made_each_time() {
         request.each_time = each_time;
         stage.ask_about(&request);
         stage.press_keys("Tab");
-        let offered = view::approvals::panel_title(&stage.app, true, 100);
-        assert_eq!(offered.contains("a always"), !each_time, "{offered}");
+        let screen = stage.render_screen(100, 30);
+        assert_eq!(screen.contains("a always"), !each_time, "{screen}");
     }
 }
 
@@ -211,6 +210,42 @@ fn a_denial_carries_its_reason_to_the_model() {
 }
 
 #[test]
+fn all_requests_are_approved_together_after_they_were_shown() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let command: String = (0..60).map(|n| format!("echo {n}\n")).collect();
+    let (_, first) = stage.pending_call(1, "write_file", json!({ "path": "a" }));
+    let (_, second) = stage.pending_call(2, "run_shell", json!({ "command": command }));
+    stage.render_screen(80, 24);
+    stage.press_keys("Tab A");
+    let effects = stage.press_keys("y");
+    assert!(
+        matches!(&effects[..], [UiEffect::Tell(..)]),
+        "there is more below: {effects:?}"
+    );
+    // One that comes up meanwhile was not shown.
+    stage.pending_call(3, "write_file", json!({ "path": "c" }));
+    stage.press_keys(&"PgDn ".repeat(10));
+    let approved =
+        |request| UiEffect::Decide(ApprovalRequestRef::from(request), Decision::approve("ann"));
+    assert_eq!(stage.press_keys("y"), [approved(&first), approved(&second)]);
+    assert!(stage.app.window.is_none());
+}
+
+#[test]
+fn a_request_is_chosen_by_its_number_and_left_for_later() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    stage.pending_call(1, "write_file", json!({ "path": "a" }));
+    let (second, _) = stage.pending_call(2, "write_file", json!({ "path": "b" }));
+    stage.press_keys("Tab 2");
+    assert_eq!(stage.app.approval, Some(second));
+    assert_eq!(stage.press_keys("s"), []);
+    assert_eq!(stage.app.focus, PanelFocus::Message);
+    assert!(stage.app.is_undecided(second));
+}
+
+#[test]
 fn esc_leaves_a_request_pending() {
     let mut stage = UiStage::new();
     stage.user_message("work");
@@ -297,17 +332,14 @@ fn a_request_that_was_not_on_the_screen_in_full_is_approved_only_with_another_ke
     let question = ApprovalRequestRef::from(&request);
     let is_told = |effects: Vec<UiEffect>| matches!(&effects[..], [UiEffect::Tell(..)]);
     let panel = stage.render_screen(80, 24);
-    assert!(
-        panel.contains("more rows; Enter shows all of them"),
-        "{panel}"
-    );
+    assert!(panel.contains("more rows; v shows all of them"), "{panel}");
     assert!(is_told(stage.press_keys("Tab y")));
     assert!(is_told(stage.press_keys("a")));
     // Who jumps to the end has not seen the middle.
     stage.press_keys("Enter End Esc");
     assert!(is_told(stage.press_keys("y")));
     let unseen = Decision::approve("ann").unseen();
-    assert_eq!(stage.press_keys("U"), [UiEffect::Decide(question, unseen)]);
+    assert_eq!(stage.press_keys("u"), [UiEffect::Decide(question, unseen)]);
     stage.apply_message(UiMessage::Decided(
         request.approval_id.call_id(),
         Err("no".to_owned()),
@@ -315,7 +347,7 @@ fn a_request_that_was_not_on_the_screen_in_full_is_approved_only_with_another_ke
     stage.press_keys("Enter");
     stage.press_keys(&"PgDn ".repeat(20));
     stage.press_keys("Esc");
-    assert!(is_told(stage.press_keys("U")));
+    assert!(is_told(stage.press_keys("u")));
     let seen = Decision::approve("ann");
     assert_eq!(stage.press_keys("y"), [UiEffect::Decide(question, seen)]);
 }
@@ -455,6 +487,34 @@ fn search_finds_the_newest_match_first_and_wraps_around() {
     );
     stage.press_keys("N");
     assert!(stage.render_screen(80, 24).contains("number 19"));
+}
+
+#[test]
+fn search_counts_what_can_be_seen() {
+    let mut stage = UiStage::new();
+    stage.user_message("count the ducks, the **ducks**");
+    let call = stage.request_call(1, "read_file", json!({ "path": "ducks.txt" }));
+    stage.start_call(call);
+    // The result is not in the conversation.
+    stage.succeed_call(call, json!("ducks ducks ducks"));
+    stage.model_reply("There are [ducks](https://pond.example) here.");
+    stage.render_screen(80, 24);
+    stage.press_keys("Tab /");
+    stage.type_text("ducks");
+    stage.press_keys("Enter");
+    let status = |stage: &UiStage| stage.app.search.as_ref().expect("searches").status_text();
+    assert_eq!(status(&stage), "“ducks”: 4 of 4");
+    stage.model_reply("More ducks.");
+    stage.render_screen(80, 24);
+    assert_eq!(status(&stage), "“ducks”: 4 of 5");
+    // At another width the matches are counted again, also across the end of a line.
+    stage.press_keys("Tab /");
+    stage.press_keys("Esc Esc Tab /");
+    stage.type_text("the ducks");
+    stage.press_keys("Enter");
+    assert_eq!(status(&stage), "“the ducks”: 1 of 1");
+    stage.render_screen(14, 40);
+    assert_eq!(status(&stage), "“the ducks”: 1 of 1");
 }
 
 #[test]

@@ -6,13 +6,13 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use toolgate::{layers::RuleDraft, value::Timestamp};
+use toolgate::value::Timestamp;
 
 use super::{
     super::{ChatApp, app::PanelFocus, text},
     item, paint, panel,
 };
-use crate::show::{entitlement::Entitlement, render::format_duration, screen::CallView};
+use crate::show::{keys::offered_answers, render::format_duration, screen::CallView};
 
 /// The most calls that are listed at once.
 const MAX_LISTED: usize = 5;
@@ -20,10 +20,18 @@ const MAX_LISTED: usize = 5;
 /// Returns the height that the panel wants.
 pub(super) fn panel_height(app: &ChatApp, width: u16) -> u16 {
     let waiting = app.screen.pending_calls().count().min(MAX_LISTED);
-    let about = app.selected_approval().map_or(0, |(call, _)| {
-        request_lines(call, app.now, usize::from(width.max(8)) - 2).len()
-    });
-    u16::try_from(if waiting == 0 { 0 } else { 1 + waiting + about }).unwrap_or(u16::MAX)
+    let width = usize::from(width.max(8));
+    // What fits is seen, so these are the keys that will be offered.
+    let keys = key_lines(app, width, true).len();
+    let about = app
+        .selected_approval()
+        .map_or(0, |(call, _)| request_lines(call, app.now, width - 2).len());
+    u16::try_from(if waiting == 0 {
+        0
+    } else {
+        1 + waiting + about + keys
+    })
+    .unwrap_or(u16::MAX)
 }
 
 /// Remembers the selected request if the panel shows all of it.
@@ -31,7 +39,7 @@ pub(super) fn note_seen(app: &mut ChatApp, area: Rect) {
     let Some((call, request)) = app.selected_approval() else {
         return;
     };
-    // The line above the panel, the list, and everything about the call.
+    // The line above the panel, the list, everything about the call, and the keys.
     let fits = panel_height(app, area.width) <= area.height;
     let key = (call.invocation.id, request.generation);
     if fits && matches!(call.shown, Some(Ok(_))) && app.window.is_none() {
@@ -41,50 +49,61 @@ pub(super) fn note_seen(app: &mut ChatApp, area: Rect) {
 
 pub(super) fn draw_panel(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     let focused = app.focus == PanelFocus::Approvals && app.window.is_none();
-    let block = panel(panel_title(app, focused, area.width), focused).border_style(paint::WARN);
+    let block = panel(panel_title(app), focused).border_style(paint::WARN);
     let inner = block.inner(area);
     frame.render_widget(block, area);
     let width = usize::from(inner.width);
     let mut lines = list_lines(app, width, focused, usize::from(inner.height));
-    if let Some((call, _)) = app.selected_approval() {
-        let room = usize::from(inner.height).saturating_sub(lines.len());
+    if let Some((call, request)) = app.selected_approval() {
+        let keys = key_lines(app, width, app.is_seen(request));
+        let room = usize::from(inner.height).saturating_sub(lines.len() + keys.len());
         let mut about = request_lines(call, app.now, width.max(8) - 2);
         if about.len() > room {
             let shown = room.saturating_sub(1);
-            let more = format!(
-                "… {} more rows; Enter shows all of them",
-                about.len() - shown
-            );
+            let more = format!("… {} more rows; v shows all of them", about.len() - shown);
             about.truncate(shown);
             about.push(Line::styled(more, paint::WARN));
         }
         lines.extend(text::with_lead(Span::raw("  "), about));
+        lines.extend(keys);
     }
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-pub(crate) fn panel_title(app: &ChatApp, focused: bool, width: u16) -> String {
-    let waiting = app.screen.pending_calls().count();
-    let calls = if waiting == 1 {
-        "1 approval pending".to_owned()
-    } else {
-        format!("{waiting} approvals pending")
+fn panel_title(app: &ChatApp) -> String {
+    match app.screen.pending_calls().count() {
+        1 => " 1 approval pending ".to_owned(),
+        waiting => format!(" {waiting} approvals pending "),
+    }
+}
+
+/// Renders the keys that answer the selected request, each of them in any width.
+pub(crate) fn key_lines(app: &ChatApp, width: usize, is_seen: bool) -> Vec<Line<'static>> {
+    let Some((_, request)) = app.selected_approval() else {
+        return Vec::new();
     };
-    let selected = app.selected_approval().map(|(_, request)| request);
-    let has_draft = selected.is_some_and(|request| RuleDraft::check_request(request).is_ok());
-    // Keys that would be rejected are not offered.
-    let can_approve =
-        selected.is_none_or(|request| Entitlement::of(request, &app.setup.me).can_approve());
-    let keys = match (focused, width, has_draft) {
-        (true, 70.., _) if !can_approve => "n deny  ? explain",
-        (true, _, _) if !can_approve => "n ?",
-        (true, 70.., true) => "y approve  n deny  e edit  a always  ? explain",
-        (true, 70.., false) => "y approve  n deny  e edit  ? explain",
-        (true, _, true) => "y n e a ?",
-        (true, _, false) => "y n e ?",
-        (false, _, _) => "Tab to decide",
-    };
-    text::truncate_line(&format!(" {calls} · {keys} "), usize::from(width))
+    let pending = app.screen.pending_calls().count();
+    let offered = offered_answers(request, &app.setup.me, is_seen, pending);
+    let mut keys: Vec<(String, &str)> = offered
+        .map(|binding| (binding.label_list(), binding.label))
+        .collect();
+    let is_here = app.focus == PanelFocus::Approvals;
+    if !is_here {
+        keys.insert(0, ("Tab".to_owned(), "to decide:"));
+    }
+    let mut lines = vec![Line::from("  ")];
+    for (key, label) in keys {
+        let used = lines.last().map_or(0, Line::width);
+        if used > 2 && used + key.len() + label.len() + 1 > width {
+            lines.push(Line::from("  "));
+        }
+        let style = if is_here { paint::BOLD } else { paint::DIM };
+        lines.last_mut().into_iter().for_each(|line| {
+            line.push_span(Span::styled(key.clone(), style.patch(paint::WARN)));
+            line.push_span(Span::styled(format!(" {label}  "), paint::DIM));
+        });
+    }
+    lines
 }
 
 /// Renders the list of calls around the selected one.

@@ -3,25 +3,20 @@
 use ratatui::{
     Frame,
     layout::{Alignment, Rect},
-    text::{Line, Span},
+    text::Line,
     widgets::Paragraph,
 };
 
 use super::{
     super::{ChatApp, transcript::ScrollPosition},
-    paint,
+    greeting, paint,
 };
 use crate::show::screen::ConversationItem;
 
-const WELCOME: &str =
-    "Describe the task. Every tool call passes the gate; pending approvals appear below.";
-
 pub(super) fn draw_conversation(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     if app.laid_out.lines.is_empty() {
-        let hint = Paragraph::new(WELCOME)
-            .style(paint::DIM)
-            .wrap(ratatui::widgets::Wrap { trim: true });
-        return frame.render_widget(hint, area);
+        let lines = greeting::greeting_lines(app, usize::from(area.width));
+        return frame.render_widget(Paragraph::new(lines), area);
     }
     let chosen = app.call.and_then(|call| {
         let items = &app.focused_agent()?.items;
@@ -29,25 +24,16 @@ pub(super) fn draw_conversation(app: &ChatApp, frame: &mut Frame<'_>, area: Rect
             .iter()
             .position(|item| *item == ConversationItem::Call(call))
     });
-    let words = app
-        .search
-        .as_ref()
-        .map(|search| search.words.as_str())
-        .filter(|words| !words.is_empty());
-    for ((item, line), y) in app.laid_out.lines.iter().zip(area.top()..area.bottom()) {
-        let marked = words.map(|words| mark_matches(line, words));
-        frame
-            .buffer_mut()
-            .set_line(area.x, y, marked.as_ref().unwrap_or(line), area.width);
+    let lines = marked_lines(app);
+    for ((item, line), y) in lines.iter().zip(area.top()..area.bottom()) {
+        frame.buffer_mut().set_line(area.x, y, line, area.width);
         if Some(*item) == chosen && line.width() > 0 {
-            frame.buffer_mut().set_style(
-                Rect {
-                    y,
-                    height: 1,
-                    ..area
-                },
-                paint::CHOSEN,
-            );
+            let row = Rect {
+                y,
+                height: 1,
+                ..area
+            };
+            frame.buffer_mut().set_style(row, paint::CHOSEN);
         }
     }
     draw_more_hint(app, frame, area);
@@ -70,36 +56,17 @@ fn draw_more_hint(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-/// Marks the matches of the search in a line.
-fn mark_matches(line: &Line<'static>, words: &str) -> Line<'static> {
-    let mut spans = Vec::new();
-    for span in &line.spans {
-        let lower = span.content.to_lowercase();
-        // Some letters change their length with their case. Then the positions do not fit, and the
-        // span stays as it is.
-        if lower.len() != span.content.len() || !lower.contains(words) {
-            spans.push(span.clone());
-            continue;
-        }
-        let mut from = 0;
-        for (at, _) in lower.match_indices(words) {
-            let (Some(before), Some(found)) = (
-                span.content.get(from..at),
-                span.content.get(at..at + words.len()),
-            ) else {
-                continue;
-            };
-            spans.push(Span::styled(before.to_owned(), span.style));
-            spans.push(Span::styled(found.to_owned(), paint::FOUND));
-            from = at + words.len();
-        }
-        spans.push(Span::styled(
-            span.content.get(from..).unwrap_or_default().to_owned(),
-            span.style,
-        ));
+/// Returns the visible lines with their items, with the matches of the search marked.
+fn marked_lines(app: &ChatApp) -> Vec<(usize, Line<'static>)> {
+    let lines = &app.laid_out.lines;
+    let mut marked = Vec::with_capacity(lines.len());
+    for group in lines.chunk_by(|one, next| one.item == next.item) {
+        let texts: Vec<&Line<'static>> = group.iter().map(|line| &line.text).collect();
+        let rows = match &app.search {
+            Some(search) => search.mark_lines(group[0].item, group[0].number, &texts),
+            None => texts.into_iter().cloned().collect(),
+        };
+        marked.extend(rows.into_iter().map(|row| (group[0].item, row)));
     }
-    Line {
-        spans,
-        ..line.clone()
-    }
+    marked
 }

@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{super::text, approvals, paint};
 use crate::show::{
-    render::result::format_value,
+    render::{format_duration, result::format_value},
     screen::{CallState, CallView},
 };
 
@@ -52,7 +52,7 @@ pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec
         ));
     }
     if let Some(notes) = call.note_fields() {
-        push_notes(&mut lines, notes, width);
+        push_notes(&mut lines, notes, call.started_at.is_some(), width);
     }
     lines
 }
@@ -87,7 +87,7 @@ fn call_facts(call: &CallView) -> Vec<(&'static str, String)> {
     facts
 }
 
-fn push_notes(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) {
+fn push_notes(lines: &mut Vec<Line<'static>>, notes: &NoteFields, has_run: bool, width: usize) {
     let words: Vec<&str> = [&notes.summary, &notes.description]
         .into_iter()
         .flatten()
@@ -98,8 +98,8 @@ fn push_notes(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) 
         lines.extend(text::wrap_text(&words.join("\n"), width, paint::PLAIN));
     }
     if !notes.layers.is_empty() {
-        push_section(lines, "Path through the layers");
-        lines.extend(timeline_lines(&notes.layers, width));
+        push_section(lines, "Layers, each with its own time");
+        lines.extend(own_time_lines(&notes.layers, has_run, width));
     }
     if !notes.provenance.is_empty() {
         push_section(lines, "Changes");
@@ -120,48 +120,80 @@ fn push_notes(lines: &mut Vec<Line<'static>>, notes: &NoteFields, width: usize) 
     }
 }
 
-/// Renders a bar per layer: when the call entered and left it, relative to the whole call.
-fn timeline_lines(layers: &[LayerNote], width: usize) -> Vec<Line<'static>> {
-    let began = layers
-        .iter()
-        .map(|note| note.started_at.as_micros())
-        .min()
-        .unwrap_or_default();
-    let ended = layers
-        .iter()
-        .map(|note| note.ended_at.as_micros())
-        .max()
-        .unwrap_or_default();
-    // All times may be equal, and the bars divide by this.
-    let whole = (ended - began).max(1);
+/// Renders a bar per layer: its own time, without that of the layers below it.
+fn own_time_lines(layers: &[LayerNote], has_run: bool, width: usize) -> Vec<Line<'static>> {
+    let own = own_times(layers);
+    // All times may be 0, and the bars divide by this.
+    let longest = own.iter().copied().max().unwrap_or_default().max(1);
     let names = layers
         .iter()
         .map(|note| note.name.as_str().width())
         .max()
         .unwrap_or_default()
         .min(20);
-    let bar = width.saturating_sub(names + 14).clamp(4, 40);
-    let cells = i64::try_from(bar).unwrap_or(4);
+    let room = width.saturating_sub(names + 14).clamp(4, 40);
+    let cells = u64::try_from(room).unwrap_or(4);
     let mut lines = Vec::new();
-    for note in layers {
-        let from = (note.started_at.as_micros() - began) * cells / whole;
-        let to = ((note.ended_at.as_micros() - began) * cells + whole - 1) / whole;
-        let from = usize::try_from(from).unwrap_or_default().min(bar - 1);
-        let to = usize::try_from(to).unwrap_or_default().clamp(from + 1, bar);
-        let took = (note.ended_at.as_micros() - note.started_at.as_micros()).max(0);
+    for (place, (note, took)) in layers.iter().zip(own).enumerate() {
+        let bar = usize::try_from((took * cells).div_ceil(longest)).unwrap_or(room);
         let name = text::truncate_line(&text::one_line(note.name.as_str()), names);
         lines.push(Line::from(vec![
             Span::raw(format!("{name}{} ", " ".repeat(names - name.width()))),
-            Span::styled(" ".repeat(from), paint::DIM),
-            Span::styled("█".repeat(to - from), bar_style(note)),
-            Span::styled(format!("{} {took:>7} µs", " ".repeat(bar - to)), paint::DIM),
+            Span::styled("█".repeat(bar), bar_style(note)),
+            Span::styled(
+                format!("{} {:>9}", " ".repeat(room - bar), format_micros(took)),
+                paint::DIM,
+            ),
         ]));
-        for said in [layer_remark(note)].into_iter().flatten() {
+        let is_innermost = layers
+            .get(place + 1)
+            .is_none_or(|next| next.attempt > note.attempt);
+        let tool =
+            (has_run && is_innermost && !note.answered).then(|| "with the tool itself".to_owned());
+        for said in [tool, layer_remark(note)].into_iter().flatten() {
             let said = text::wrap_text(&said, width.saturating_sub(4).max(8), paint::DIM);
             lines.extend(text::with_lead(Span::raw("    "), said));
         }
     }
     lines
+}
+
+/// Returns the own time of each visit to a layer, in microseconds. The notes are in the order of
+/// entering.
+fn own_times(layers: &[LayerNote]) -> Vec<u64> {
+    let took = |note: &LayerNote| {
+        let micros = note.ended_at.as_micros() - note.started_at.as_micros();
+        u64::try_from(micros).unwrap_or_default()
+    };
+    let mut own: Vec<u64> = layers.iter().map(took).collect();
+    let mut around: Vec<usize> = Vec::new();
+    for (place, note) in layers.iter().enumerate() {
+        // A retry enters the layers below it again, each after it was left.
+        if let Some(before) = around
+            .iter()
+            .position(|outer| layers[*outer].name == note.name)
+        {
+            around.truncate(before);
+        }
+        while around
+            .last()
+            .is_some_and(|outer| layers[*outer].ended_at < note.started_at)
+        {
+            around.pop();
+        }
+        if let Some(outer) = around.last() {
+            own[*outer] = own[*outer].saturating_sub(took(note));
+        }
+        around.push(place);
+    }
+    own
+}
+
+fn format_micros(micros: u64) -> String {
+    match micros {
+        0..1_000 => format!("{micros} µs"),
+        _ => format_duration(micros / 1_000),
+    }
 }
 
 /// Returns what a layer did, and why.
@@ -189,5 +221,34 @@ fn bar_style(note: &LayerNote) -> ratatui::style::Style {
         LayerStatus::Settled(_) => paint::BAD,
         LayerStatus::Open(UnsettledReason::Suspended) => paint::WARN,
         LayerStatus::Open(UnsettledReason::Dropped) => paint::DIM,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn note(name: &str, from: u64, to: u64, attempt: u32) -> LayerNote {
+        let at = |micros: u64| format!("2025-06-15T15:06:40.{micros:06}Z");
+        serde_json::from_value(json!({
+            "name": name, "band": "repeat", "status": "ok", "changed": false, "attempt": attempt,
+            "started_at": at(from), "ended_at": at(to),
+        }))
+        .expect("a note")
+    }
+
+    #[test]
+    fn the_time_of_a_layer_is_without_that_of_the_layers_below() {
+        let layers = [
+            note("receipts", 0, 900, 1),
+            note("retry", 100, 800, 1),
+            note("timeout", 200, 300, 1),
+            note("timeout", 400, 750, 2),
+        ];
+        assert_eq!(own_times(&layers), [200, 250, 100, 350]);
+        // With a clock that stands still, nothing has taken any time.
+        let still = [note("receipts", 5, 5, 1), note("retry", 5, 5, 1)];
+        assert_eq!(own_times(&still), [0, 0]);
     }
 }

@@ -2,8 +2,10 @@
 //! long.
 
 pub(crate) mod approvals;
+mod choices;
 mod conversation;
 mod detail;
+mod greeting;
 pub(crate) mod item;
 pub(crate) mod paint;
 mod sidebar;
@@ -21,8 +23,6 @@ use super::{ChatApp, app::PanelFocus};
 
 /// The least width with a second column.
 const MIN_TWO_COLUMNS: u16 = 60;
-/// The least width with a second column for a single agent.
-const MIN_WIDE: u16 = 100;
 
 /// The areas of the screen.
 #[derive(Debug, Clone, Copy)]
@@ -31,8 +31,12 @@ pub(crate) struct ScreenAreas {
     pub(crate) tabs: Option<Rect>,
     pub(crate) conversation: Rect,
     pub(crate) approvals: Option<Rect>,
+    pub(crate) toasts: Rect,
+    pub(crate) completion: Rect,
     pub(crate) input: Rect,
     pub(crate) status: Rect,
+    /// The place for windows.
+    pub(crate) window: Rect,
 }
 
 /// Lays everything out for a screen of this size and draws it.
@@ -51,9 +55,14 @@ fn lay_out(app: &mut ChatApp, area: Rect) -> ScreenAreas {
         transcript.set_width(areas.conversation.width);
         transcript.visible_lines(source, height)
     });
+    if let Some(mut search) = app.search.take() {
+        let width = areas.conversation.width;
+        app.with_transcript(|_, source| search.refresh(source, width));
+        app.search = Some(search);
+    }
     app.laid_out.height = height;
     app.laid_out.lines = lines.unwrap_or_default();
-    windows::lay_out_window(app, area);
+    windows::lay_out_window(app, areas.window);
     if let Some(area) = areas.approvals {
         approvals::note_seen(app, area);
     }
@@ -74,51 +83,78 @@ fn draw_areas(app: &ChatApp, areas: &ScreenAreas, frame: &mut Frame<'_>) {
     }
     status::draw_input(app, frame, areas.input);
     status::draw_status(app, frame, areas.status);
-    toasts::draw_toasts(app, frame, areas.conversation);
-    windows::draw_window(app, frame);
+    choices::draw_completion(app, frame, areas.completion);
+    toasts::draw_toasts(app, frame, areas.toasts);
+    windows::draw_window(app, frame, areas.window);
 }
 
 fn split_areas(app: &ChatApp, area: Rect) -> ScreenAreas {
-    let agents = app.screen.agents().len() > 1;
     let written = u16::try_from(app.input.row_count(area.width.saturating_sub(2))).unwrap_or(1);
     let input = (written + 1).min(area.height.saturating_sub(2).max(1));
-    let [main, input, status] = Layout::vertical([
+    let completion = choices::completion_height(app).min(area.height / 2);
+    let [main, completion, input, status] = Layout::vertical([
         Constraint::Min(0),
+        Constraint::Length(completion),
         Constraint::Length(input),
         Constraint::Length(1),
     ])
     .areas(area);
-    let beside = area.width >= MIN_WIDE && app.screen.open_calls().next().is_some();
-    let (sidebar, tabs, main) = if area.width >= MIN_TWO_COLUMNS && (agents || beside) {
-        let wide = if area.width >= 120 { 34 } else { 25 };
-        let [sidebar, main] =
-            Layout::horizontal([Constraint::Length(wide), Constraint::Min(0)]).areas(main);
-        (Some(sidebar), None, main)
-    } else if agents {
-        let [tabs, main] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(main);
-        (None, Some(tabs), main)
+    let (sidebar, tabs, main) = split_agents(app, main);
+    let said = toasts::toast_height(app, main.width);
+    let wanted = approvals::panel_height(app, main.width);
+    // Some rows of the conversation stay, as long as there are any to spare.
+    let most = main.height.saturating_sub(3).max(main.height * 3 / 4);
+    let approvals = wanted.min(most);
+    let said = said.min(main.height.saturating_sub(approvals) / 2);
+    let rows = [
+        Constraint::Min(0),
+        Constraint::Length(said),
+        Constraint::Length(approvals),
+    ];
+    let [conversation, toasts, below] = Layout::vertical(rows).areas(main);
+    // A window covers the panels, so the toasts move below it: they may be about the window.
+    let (toasts, window) = if app.window.is_some() && said > 0 {
+        let [window, toasts] =
+            Layout::vertical([Constraint::Min(0), Constraint::Length(said)]).areas(area);
+        (toasts, window)
     } else {
-        (None, None, main)
-    };
-    let wanted = approvals::panel_height(app, main.width).min(main.height * 3 / 4);
-    let [conversation, below] =
-        Layout::vertical([Constraint::Min(0), Constraint::Length(wanted)]).areas(main);
-    let approvals = (below.height > 0).then_some(below);
-    // A column of space at each side: text that touches the edge is hard to read.
-    let air = u16::from(conversation.width > 20);
-    let conversation = Rect {
-        x: conversation.x + air,
-        width: conversation.width.saturating_sub(2 * air),
-        ..conversation
+        (toasts, area)
     };
     ScreenAreas {
         sidebar,
         tabs,
-        conversation,
-        approvals,
+        conversation: with_margins(conversation),
+        approvals: (below.height > 0).then_some(below),
+        toasts,
+        completion,
         input,
         status,
+        window,
+    }
+}
+
+/// Splits off the list of agents, if there are several: a column, or a line where there is no room.
+fn split_agents(app: &ChatApp, main: Rect) -> (Option<Rect>, Option<Rect>, Rect) {
+    if app.screen.agents().len() < 2 {
+        return (None, None, main);
+    }
+    if main.width >= MIN_TWO_COLUMNS {
+        let wide = if main.width >= 120 { 34 } else { 25 };
+        let [sidebar, main] =
+            Layout::horizontal([Constraint::Length(wide), Constraint::Min(0)]).areas(main);
+        return (Some(sidebar), None, main);
+    }
+    let [tabs, main] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(main);
+    (None, Some(tabs), main)
+}
+
+/// Leaves a column of space at each side: text that touches the edge is hard to read.
+fn with_margins(area: Rect) -> Rect {
+    let air = u16::from(area.width > 20);
+    Rect {
+        x: area.x + air,
+        width: area.width.saturating_sub(2 * air),
+        ..area
     }
 }
 

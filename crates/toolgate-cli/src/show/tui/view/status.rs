@@ -44,14 +44,14 @@ pub(super) fn draw_status(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     let spent = usage_text(app);
     let room = width.saturating_sub(spent.width() + 1);
     let mut left = vec![run_status(app)];
-    let model = app.focused_agent().and_then(|agent| agent.model.clone());
-    left.push(text::one_line(model.as_deref().unwrap_or(&app.setup.model)));
+    left.push(text::one_line(&model_name(app)));
     left.extend(
         app.search
             .as_ref()
             .map(crate::show::tui::search::ConversationSearch::status_text),
     );
-    left.push("F1 help".to_owned());
+    let help = if app.input.is_empty() { "?" } else { "F1" };
+    left.push(format!("{help} help"));
     let left = text::truncate_line(&left.join(" · "), room);
     let gap = " ".repeat(width.saturating_sub(left.width() + spent.width()));
     let style = if app.screen.pending_calls().next().is_some() {
@@ -65,6 +65,15 @@ pub(super) fn draw_status(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
         Span::styled(spent, budget_style(app)),
     ]);
     frame.render_widget(line, area);
+}
+
+/// Returns the model that works, or that the next run of the session uses.
+fn model_name(app: &ChatApp) -> String {
+    let routed = app.focused_agent().and_then(|agent| agent.model.clone());
+    match routed {
+        Some(model) if app.at_work || app.agent > 0 => model.to_string(),
+        _ => app.setup.model.clone(),
+    }
 }
 
 /// Returns the state of the run in a few words.

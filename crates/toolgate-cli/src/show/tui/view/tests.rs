@@ -60,6 +60,30 @@ fn empty() {
 }
 
 #[test]
+fn the_greeting_says_where_it_is_and_what_to_do_first() {
+    let mut stage = UiStage::new();
+    stage.app.setup.previous = Some(toolgate::value::SessionId::new(Uuid::from_u128(9)));
+    for (columns, rows) in [(60, 20), (120, 30)] {
+        let screen = stage.render_screen(columns, rows);
+        for said in [
+            "/shop",
+            "scripted:captain",
+            "00000001",
+            "00000009",
+            "/resume",
+        ] {
+            assert!(screen.contains(said), "{said} in {screen}");
+        }
+        let steps = [
+            "1  Describe a task",
+            "2  @ names a file",
+            "3  A call that needs",
+        ];
+        assert!(steps.iter().all(|step| screen.contains(step)), "{screen}");
+    }
+}
+
+#[test]
 fn a_conversation() {
     assert_snapshot!(sample_conversation().render_screen(100, 30));
 }
@@ -200,6 +224,87 @@ fn the_palette() {
     stage.press_keys("Ctrl-P");
     stage.type_text("ag");
     assert_snapshot!(stage.render_screen(80, 24));
+}
+
+#[test]
+fn the_palette_keeps_its_field_in_view_and_says_when_nothing_is_found() {
+    let mut stage = sample_conversation();
+    stage.press_keys("Ctrl-P");
+    stage.type_text("e");
+    stage.press_keys(&"Down ".repeat(20));
+    let screen = stage.render_screen(80, 12);
+    assert!(screen.contains("› e▏"), "{screen}");
+    stage.type_text("zzz");
+    let screen = stage.render_screen(80, 12);
+    assert!(
+        screen.contains("› ezzz▏") && screen.contains("nothing found"),
+        "{screen}"
+    );
+    assert_eq!(stage.press_keys("Enter"), []);
+    assert!(
+        stage.render_screen(80, 12).contains("nothing found"),
+        "it can be corrected"
+    );
+}
+
+#[test]
+fn the_list_of_agents_appears_with_the_second_agent() {
+    let mut stage = UiStage::new();
+    stage.user_message("work");
+    let call = stage.request_call(1, "run_shell", json!({ "command": "make" }));
+    stage.start_call(call);
+    assert!(!stage.render_screen(120, 24).contains("agents"));
+    assert!(
+        stage_with_two_agents()
+            .render_screen(120, 24)
+            .contains("agents")
+    );
+}
+
+#[test]
+fn toasts_cover_no_text() {
+    for keys in ["", "Tab Enter", "Ctrl-P"] {
+        let mut stage = stage_with_approvals();
+        stage.press_keys(keys);
+        let text = |screen: &str| -> Vec<String> {
+            let rows = screen.lines().map(|row| row.trim().to_owned());
+            rows.filter(|row| !row.is_empty()).collect()
+        };
+        // So high that nothing has to make room.
+        let before = text(&stage.render_screen(100, 60));
+        stage.show_toast(ToastLevel::Warning, "git push is not allowed here");
+        let after = stage.render_screen(100, 60);
+        let toast = "│ run_shell: git push is not allowed here";
+        assert!(after.contains(toast), "{keys}: {after}");
+        let after = text(&after);
+        if stage.app.window.is_none() {
+            let missing = before.iter().find(|row| !after.contains(row));
+            assert_eq!(missing, None, "{keys}");
+        }
+    }
+}
+
+#[test]
+fn every_key_of_an_approval_is_visible_in_60_columns() {
+    let mut stage = stage_with_approvals();
+    for focus in ["", "Tab"] {
+        stage.press_keys(focus);
+        for (columns, rows) in [(60, 30), (80, 30), (120, 30)] {
+            let screen = stage.render_screen(columns, rows);
+            let keys = [
+                "y approve",
+                "n deny",
+                "e edit",
+                "a always",
+                "? explain",
+                "s later",
+                "1-9 another",
+            ];
+            for key in keys {
+                assert!(screen.contains(key), "{key} at {columns}: {screen}");
+            }
+        }
+    }
 }
 
 #[test]

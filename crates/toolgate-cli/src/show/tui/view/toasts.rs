@@ -1,4 +1,4 @@
-//! Toasts in the corner. They fade before they disappear.
+//! Toasts in rows of their own, so that they cover nothing. They fade before they disappear.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use ratatui::{
     Frame,
     layout::Rect,
     style::Style,
-    text::Line,
-    widgets::{Block, Borders, Clear, Paragraph},
+    text::{Line, Span},
+    widgets::Paragraph,
 };
 use toolgate::layers::{Toast, ToastLevel};
 
@@ -21,11 +21,19 @@ const FADE_TIME: Duration = Duration::from_millis(1_000);
 /// The most lines of one toast.
 const MAX_TOAST_LINES: usize = 3;
 
+/// Returns the number of rows that the toasts want.
+pub(super) fn toast_height(app: &ChatApp, width: u16) -> u16 {
+    u16::try_from(toast_lines(app, width).len()).unwrap_or(u16::MAX)
+}
+
+/// Draws the toasts, newest first; of those that do not fit, the oldest are left out.
 pub(super) fn draw_toasts(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
-    let width = (area.width * 2 / 3)
-        .clamp(area.width.min(24), 48)
-        .min(area.width);
-    let mut y = area.y;
+    frame.render_widget(Paragraph::new(toast_lines(app, area.width)), area);
+}
+
+fn toast_lines(app: &ChatApp, width: u16) -> Vec<Line<'static>> {
+    let room = usize::from(width).saturating_sub(3).max(1);
+    let mut lines = Vec::new();
     for toast in app.toasts.iter().rev() {
         let words = format!(
             "{}: {}",
@@ -33,28 +41,17 @@ pub(super) fn draw_toasts(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
             text::one_line(&toast.message)
         );
         let style = toast_style(toast, app);
-        let room = usize::from(width).saturating_sub(3).max(1);
-        let mut lines = text::wrap_text(&words, room, style);
-        lines.truncate(MAX_TOAST_LINES);
+        let mut rows = text::wrap_text(&words, room, style);
+        rows.truncate(MAX_TOAST_LINES);
         if let Some(action) = &toast.action {
             let offer = format!("Ctrl-O {}", text::one_line(&action.label));
-            lines.push(Line::styled(text::truncate_line(&offer, room), paint::DIM));
+            rows.push(Line::styled(text::truncate_line(&offer, room), paint::DIM));
         }
-        let height = u16::try_from(lines.len()).unwrap_or(1);
-        if y + height > area.bottom() {
-            return;
+        for row in rows {
+            lines.extend(text::with_lead(Span::styled(" │ ", style), vec![row]));
         }
-        let place = Rect {
-            x: area.right() - width,
-            y,
-            width,
-            height,
-        };
-        let block = Block::new().borders(Borders::LEFT).border_style(style);
-        frame.render_widget(Clear, place);
-        frame.render_widget(Paragraph::new(lines).block(block), place);
-        y += height;
     }
+    lines
 }
 
 fn toast_style(toast: &Toast, app: &ChatApp) -> Style {

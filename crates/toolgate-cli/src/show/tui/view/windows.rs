@@ -7,15 +7,19 @@ use ratatui::{
     widgets::{Block, Clear, Padding, Paragraph},
 };
 
+use toolgate::approval::ApprovalRequestRef;
+
 use super::{
     super::{
         ChatApp,
         app::{OverlayWindow, RuleConfirmation},
-        keys::{self, BINDINGS, KeyContext},
-        palette, text,
+        palette,
+        slash::SLASH_COMMANDS,
+        text, update,
     },
-    detail, paint,
+    approvals, choices, detail, paint,
 };
+use crate::show::keys::{BINDINGS, KeyContext};
 
 /// The largest width of a window: longer lines are hard to read.
 const MAX_WINDOW_WIDTH: u16 = 100;
@@ -39,7 +43,7 @@ pub(super) fn lay_out_window(app: &mut ChatApp, area: Rect) {
     } else {
         app.window
             .as_ref()
-            .map(|window| window_lines(app, window, width))
+            .map(|window| window_lines(app, window, width, height))
             .unwrap_or_default()
     };
     app.laid_out.settled = key;
@@ -49,10 +53,19 @@ pub(super) fn lay_out_window(app: &mut ChatApp, area: Rect) {
             OverlayWindow::Help { scroll }
             | OverlayWindow::Text { scroll, .. }
             | OverlayWindow::Detail { scroll, .. }
+            | OverlayWindow::ApproveAll { scroll, .. }
             | OverlayWindow::Edited { scroll, .. },
         ) => *scroll = (*scroll).min(most),
         Some(OverlayWindow::Palette { filter, selected }) => {
             *selected = (*selected).min(palette::find_commands(filter).len().saturating_sub(1));
+        }
+        Some(OverlayWindow::Sessions {
+            choices,
+            filter,
+            selected,
+        }) => {
+            let found = update::filter_sessions(choices, filter).len();
+            *selected = (*selected).min(found.saturating_sub(1));
         }
         Some(
             OverlayWindow::Search { .. } | OverlayWindow::Deny { .. } | OverlayWindow::Always(_),
@@ -69,7 +82,9 @@ pub(super) fn lay_out_window(app: &mut ChatApp, area: Rect) {
 fn note_seen(app: &mut ChatApp) {
     let (scroll, call) = match &app.window {
         Some(OverlayWindow::Detail { call, scroll }) => (*scroll, Some(*call)),
-        Some(OverlayWindow::Edited { scroll, .. }) => (*scroll, None),
+        Some(OverlayWindow::Edited { scroll, .. } | OverlayWindow::ApproveAll { scroll, .. }) => {
+            (*scroll, None)
+        }
         _ => {
             app.laid_out.window_seen = 0;
             return;
@@ -105,10 +120,10 @@ fn window_area(area: Rect) -> Rect {
     }
 }
 
-pub(super) fn draw_window(app: &ChatApp, frame: &mut Frame<'_>) {
+pub(super) fn draw_window(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     let Some(window) = &app.window else { return };
     let lines = &app.laid_out.window;
-    let most = window_area(frame.area());
+    let most = window_area(area);
     let height = u16::try_from(lines.len() + 2)
         .unwrap_or(u16::MAX)
         .min(most.height);
@@ -122,27 +137,34 @@ pub(super) fn draw_window(app: &ChatApp, frame: &mut Frame<'_>) {
     let inner = block.inner(place);
     let shown: Vec<Line<'_>> = lines
         .iter()
-        .skip(first_line(window, inner))
+        .skip(first_line(window))
         .take(usize::from(inner.height))
         .cloned()
         .collect();
-    frame.render_widget(Clear, place);
+    // Also beside the window: single letters of what is behind it would look like noise.
+    let rows = Rect {
+        x: area.x,
+        width: area.width,
+        ..place
+    };
+    frame.render_widget(Clear, rows);
     frame.render_widget(Paragraph::new(shown).block(block), place);
 }
 
 /// Returns the first visible line.
-fn first_line(window: &OverlayWindow, inner: Rect) -> usize {
+fn first_line(window: &OverlayWindow) -> usize {
     match window {
         OverlayWindow::Help { scroll }
         | OverlayWindow::Text { scroll, .. }
         | OverlayWindow::Detail { scroll, .. }
+        | OverlayWindow::ApproveAll { scroll, .. }
         | OverlayWindow::Edited { scroll, .. } => *scroll,
-        // The line with the filter, then as many commands as are needed for the selected one to be
-        // visible.
-        OverlayWindow::Palette { selected, .. } => {
-            (selected + 3).saturating_sub(usize::from(inner.height))
-        }
-        OverlayWindow::Search { .. } | OverlayWindow::Deny { .. } | OverlayWindow::Always(_) => 0,
+        // Lists are laid out with the selected row in view.
+        OverlayWindow::Palette { .. }
+        | OverlayWindow::Sessions { .. }
+        | OverlayWindow::Search { .. }
+        | OverlayWindow::Deny { .. }
+        | OverlayWindow::Always(_) => 0,
     }
 }
 
@@ -152,10 +174,17 @@ fn window_title(window: &OverlayWindow) -> (String, &'static str) {
         OverlayWindow::Text { title, .. } => (title.clone(), "Esc closes"),
         OverlayWindow::Detail { .. } => ("Call".to_owned(), "Esc closes"),
         OverlayWindow::Palette { .. } => ("Commands".to_owned(), "Enter runs it, Esc closes"),
+        OverlayWindow::Sessions { .. } => {
+            ("Sessions here".to_owned(), "Enter opens it, Esc closes")
+        }
         OverlayWindow::Search { .. } => ("Search".to_owned(), "Enter finds, then n and N"),
         OverlayWindow::Deny { tool, .. } => (
             format!("Deny {}", text::one_line(tool)),
             "Enter denies, Esc leaves it pending",
+        ),
+        OverlayWindow::ApproveAll { questions, .. } => (
+            format!("Approve these {} requests?", questions.len()),
+            "y approves all, n leaves them pending",
         ),
         OverlayWindow::Edited { shown, .. } => (
             format!("Run {} with these arguments?", shown.tool),
@@ -168,7 +197,12 @@ fn window_title(window: &OverlayWindow) -> (String, &'static str) {
     }
 }
 
-fn window_lines(app: &ChatApp, window: &OverlayWindow, width: usize) -> Vec<Line<'static>> {
+fn window_lines(
+    app: &ChatApp,
+    window: &OverlayWindow,
+    width: usize,
+    height: usize,
+) -> Vec<Line<'static>> {
     match window {
         OverlayWindow::Help { .. } => help_lines(width),
         OverlayWindow::Text { text, .. } => text::wrap_text(text, width, paint::PLAIN),
@@ -176,10 +210,17 @@ fn window_lines(app: &ChatApp, window: &OverlayWindow, width: usize) -> Vec<Line
             Some(call) => detail::detail_lines(call, app.now, width),
             None => Vec::new(),
         },
-        OverlayWindow::Palette { filter, selected } => command_lines(filter, *selected, width),
-        OverlayWindow::Search { words } => field_lines("search: ", words, width),
+        OverlayWindow::Palette { filter, selected } => {
+            choices::palette_lines(filter, *selected, width, height)
+        }
+        OverlayWindow::Sessions {
+            choices,
+            filter,
+            selected,
+        } => choices::session_lines(choices, filter, *selected, width, height),
+        OverlayWindow::Search { words } => choices::field_lines("search: ", words, width),
         OverlayWindow::Deny { reason, .. } => {
-            let mut lines = field_lines("because: ", reason, width);
+            let mut lines = choices::field_lines("because: ", reason, width);
             lines.extend(text::wrap_text(
                 "The model reads the reason. Without one it only learns that the call was denied.",
                 width,
@@ -187,52 +228,54 @@ fn window_lines(app: &ChatApp, window: &OverlayWindow, width: usize) -> Vec<Line
             ));
             lines
         }
+        OverlayWindow::ApproveAll { questions, .. } => all_request_lines(app, questions, width),
         OverlayWindow::Edited { shown, .. } => text::shown_lines(shown, width),
         OverlayWindow::Always(always) => rule_lines(always, width),
     }
 }
 
-/// Renders a text field.
-fn field_lines(lead: &'static str, written: &str, width: usize) -> Vec<Line<'static>> {
-    let room = width.saturating_sub(lead.len() + 1).max(4);
-    // The end is where the user types.
-    let rows = text::wrap_text(&format!("{written}▏"), room, paint::PLAIN);
-    let last = rows.into_iter().next_back().unwrap_or_default();
-    text::with_lead(Span::styled(lead, paint::DIM), vec![last])
+fn all_request_lines(
+    app: &ChatApp,
+    questions: &[ApprovalRequestRef],
+    width: usize,
+) -> Vec<Line<'static>> {
+    let calls = questions
+        .iter()
+        .filter_map(|question| app.screen.call(question.approval_id.call_id()));
+    calls
+        .flat_map(|call| approvals::request_lines(call, app.now, width))
+        .collect()
 }
 
 fn help_lines(width: usize) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
+    let mut lines = vec![Line::styled("Commands in the message", paint::NOTE)];
+    for command in SLASH_COMMANDS {
+        let name = format!("/{} {}", command.name, command.argument);
+        lines.extend(help_row(&name, command.does, width));
+    }
+    lines.extend(help_row(
+        "@part",
+        "choose a file by a part of its path",
+        width,
+    ));
+    lines.extend(help_row(
+        "//text",
+        "send text that begins with a slash",
+        width,
+    ));
     for place in KeyContext::ALL {
-        if !lines.is_empty() {
-            lines.push(Line::default());
-        }
+        lines.push(Line::default());
         lines.push(Line::styled(place.title(), paint::NOTE));
         for binding in BINDINGS.iter().filter(|binding| binding.place == place) {
-            let does = text::wrap_text(binding.does, width.saturating_sub(20).max(8), paint::PLAIN);
-            let keys = Span::styled(format!("  {:<17} ", keys::key_labels(binding)), paint::BOLD);
-            lines.extend(text::with_lead(keys, does));
+            lines.extend(help_row(&binding.label_list(), binding.does, width));
         }
     }
     lines
 }
 
-fn command_lines(filter: &str, selected: usize, width: usize) -> Vec<Line<'static>> {
-    let mut lines = field_lines("› ", filter, width);
-    for (number, command) in palette::find_commands(filter).into_iter().enumerate() {
-        let room = width.saturating_sub(command.keys.len() + 1);
-        let name = text::truncate_line(command.name, room);
-        let row = format!("{name:<room$} {}", command.keys);
-        lines.push(Line::styled(
-            row,
-            if number == selected {
-                paint::CHOSEN
-            } else {
-                paint::PLAIN
-            },
-        ));
-    }
-    lines
+fn help_row(name: &str, does: &str, width: usize) -> Vec<Line<'static>> {
+    let does = text::wrap_text(does, width.saturating_sub(20).max(8), paint::PLAIN);
+    text::with_lead(Span::styled(format!("  {name:<17} "), paint::BOLD), does)
 }
 
 /// Renders a standing rule, and what it would have answered.
