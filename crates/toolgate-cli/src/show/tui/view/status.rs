@@ -44,14 +44,15 @@ pub(super) fn draw_status(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     let spent = usage_text(app);
     let room = width.saturating_sub(spent.width() + 1);
     let mut left = vec![run_status(app)];
-    left.push(text::one_line(&model_name(app)));
+    // Before the model, whose name may be too long for the rest.
+    let help = if app.input.is_empty() { "?" } else { "F1" };
+    left.push(format!("{help} help"));
     left.extend(
         app.search
             .as_ref()
             .map(crate::show::tui::search::ConversationSearch::status_text),
     );
-    let help = if app.input.is_empty() { "?" } else { "F1" };
-    left.push(format!("{help} help"));
+    left.push(text::one_line(&model_name(app)));
     let left = text::truncate_line(&left.join(" · "), room);
     let gap = " ".repeat(width.saturating_sub(left.width() + spent.width()));
     let style = if app.screen.pending_calls().next().is_some() {
