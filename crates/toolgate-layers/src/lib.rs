@@ -60,7 +60,7 @@ pub use decide::policy::Policy;
 pub use decide::policy::arguments::{ArgumentCondition, TextPattern};
 pub use decide::policy::judge::Judgement;
 pub use decide::policy::rules::{PolicyEffect, PolicyFallback, PolicyOptions, PolicyRule};
-pub use decide::rate_limit::{CallRate, RateLimit, RateLimitOptions, RateScope};
+pub use decide::rate_limit::{CallRate, RateLimit, RateLimitOptions, RateScope, TotalScope};
 pub use decide::scope::limits::{Capability, ScopePolicy, ScopeViolation};
 pub use decide::scope::{OnViolation, Scope, ScopeOptions};
 pub use decide::validate::{ParameterRule, Validate, ValidateOptions};

@@ -104,6 +104,13 @@ pub trait Probe: Send + Sync + 'static {
         Err(entry)
     }
 
+    /// Accepts records that are written with the next event of the call that has to be durable: its
+    /// start or its outcome. Each key has to name the call, so that it is new. Returns false if events
+    /// are not recorded here; then nothing is written.
+    fn write_with_call(&self, _call: &Call, _records: Vec<(RecordKey, Json)>) -> bool {
+        false
+    }
+
     /// Accepts records that are written in the same write as the outcome of this run of the call,
     /// and only with it. Each key has to name the call, so that it is new. Returns false if outcomes
     /// are not recorded here; then nothing is written.

@@ -494,7 +494,8 @@ impl Call {
         Arc::ptr_eq(&self.fixed, &origin.0)
     }
 
-    pub(crate) fn attempts_before(&self) -> u32 {
+    /// Returns the number of attempts before the call entered the stack this time.
+    pub fn attempts_before(&self) -> u32 {
         self.fixed.attempts_before
     }
 }

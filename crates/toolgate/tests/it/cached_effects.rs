@@ -6,68 +6,43 @@ use std::sync::{
 };
 
 use toolgate::{
-    Registry, Stack, Status, ToolError,
+    Registry, Status, ToolError,
     layers::{Idempotency, IdempotencyOptions},
-    session::{Dispatcher, TurnRequest},
     store::{MemoryStore, StoreHandle},
     tool_fn,
     value::{SessionId, TimeOrderedIds},
 };
-use toolgate_core::{CallId, ToolRequest};
 
-/// A process of its own: its own layers, on a shared store.
-struct OneProcess {
-    registry: Registry,
-    dispatcher: Dispatcher,
+use crate::one_process::OneProcess;
+
+/// Starts a process whose tool counts in `sent`.
+async fn start(store: &StoreHandle, session: SessionId, sent: &Arc<AtomicUsize>) -> OneProcess {
+    let registry = Registry::new();
+    let sent = sent.clone();
+    let tool = tool_fn(
+        "send",
+        "Sends.",
+        move |_: serde_json::Map<String, serde_json::Value>, _cx| {
+            let number = sent.fetch_add(1, Ordering::SeqCst) + 1;
+            async move { Ok::<_, ToolError>(format!("sent {number}")) }
+        },
+    );
+    registry.register(tool).expect("free");
+    let options = IdempotencyOptions {
+        writes: true,
+        ..IdempotencyOptions::default()
+    };
+    let layer = Idempotency::new(&options).expect("valid");
+    OneProcess::start(store, session, registry, layer).await
 }
 
-impl OneProcess {
-    async fn start(store: &StoreHandle, session: SessionId, sent: &Arc<AtomicUsize>) -> Self {
-        let registry = Registry::new();
-        let sent = sent.clone();
-        let tool = tool_fn(
-            "send",
-            "Sends.",
-            move |_: serde_json::Map<String, serde_json::Value>, _cx| {
-                let number = sent.fetch_add(1, Ordering::SeqCst) + 1;
-                async move { Ok::<_, ToolError>(format!("sent {number}")) }
-            },
-        );
-        registry.register(tool).expect("free");
-        let options = IdempotencyOptions {
-            writes: true,
-            ..IdempotencyOptions::default()
-        };
-        let layer = Idempotency::new(&options).expect("valid");
-        let stack = Stack::over(registry.clone()).layer(layer).build();
-        let dispatcher = Dispatcher::builder(stack.expect("in order"))
-            .store(store.clone())
-            .session(session)
-            .take_over()
-            .build()
-            .await
-            .expect("builds");
-        Self {
-            registry,
-            dispatcher,
-        }
-    }
-
-    /// Calls the tool; returns the text that the model reads, and the id of the call.
-    async fn send(&self, body: &str) -> (String, CallId) {
-        let arguments = serde_json::json!({ "body": body }).to_string();
-        let calls = vec![ToolRequest::from_text("1", "send", &arguments)];
-        let view = toolgate_testkit::plain_view(&self.registry);
-        let turn = self
-            .dispatcher
-            .open_turn(TurnRequest::new(view, calls))
-            .await;
-        let report = turn.expect("opens").run().await.expect("runs");
-        let result = &report.results[0];
-        assert_eq!(result.status(), Some(Status::Ok));
-        let text = result.outcome.as_ref().expect("settled").model_text();
-        (text.into_owned(), result.id)
-    }
+/// Calls the tool; returns the text that the model reads.
+async fn send(process: &OneProcess, body: &str) -> String {
+    let arguments = serde_json::json!({ "body": body }).to_string();
+    let result = process.send(&arguments).await;
+    assert_eq!(result.status(), Some(Status::Ok));
+    let outcome = result.outcome.expect("settled");
+    outcome.model_text().into_owned()
 }
 
 #[tokio::test]
@@ -75,18 +50,16 @@ async fn a_cached_effect_does_not_happen_again_in_another_process() {
     let store = StoreHandle::new(MemoryStore::new());
     let session = SessionId::from_source(&TimeOrderedIds);
     let sent = Arc::new(AtomicUsize::new(0));
-    let first = OneProcess::start(&store, session, &sent).await;
-    let (text, _) = first.send("hello").await;
-    assert_eq!(text, "sent 1");
+    let first = start(&store, session, &sent).await;
+    assert_eq!(send(&first, "hello").await, "sent 1");
     drop(first);
-    let second = OneProcess::start(&store, session, &sent).await;
-    let (text, _) = second.send("hello").await;
+    let second = start(&store, session, &sent).await;
+    let text = send(&second, "hello").await;
     assert_eq!(text, "sent 1", "the result of the first process");
-    let (text, _) = second.send("something else").await;
-    assert_eq!(text, "sent 2");
+    assert_eq!(send(&second, "something else").await, "sent 2");
     assert_eq!(sent.load(Ordering::SeqCst), 2);
     // Another session is another user.
     let other = SessionId::from_source(&TimeOrderedIds);
-    let third = OneProcess::start(&store, other, &sent).await;
-    assert_eq!(third.send("hello").await.0, "sent 3");
+    let third = start(&store, other, &sent).await;
+    assert_eq!(send(&third, "hello").await, "sent 3");
 }

@@ -1,34 +1,42 @@
 //! Limits the number of calls, in total and per period.
 
-mod window;
+mod uses;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Band, Call, Json, Layer, LayerCapabilities, Next, Outcome, RecordKey, Refusal, SessionId,
-    Timestamp, ToolName, note_keys,
+    Band, Call, CallError, CallId, ErrorCategory, Failure, Layer, LayerCapabilities, LayerName,
+    Next, Outcome, Refusal, StoreError, Timestamp, note_keys,
 };
 
 use crate::{
     BadOption, Configurable, HumanDuration, Resources,
     config::tool_globs::ToolGlobs,
-    decide::rate_limit::window::{SlidingWindow, WindowFull},
-    identity::CallOwner,
+    decide::rate_limit::uses::{
+        CallEntry, CountName, CountedCall, CountedUnit, OwnUses, QuotaFull,
+    },
 };
 
-/// Maximum number of calls of one window. A larger window would take too much memory.
+/// Maximum number of calls of one window. A larger window would take too long to count.
 const MAX_WINDOW_CALLS: u32 = 100_000;
 
 /// A layer that rejects calls beyond a total or beyond a number per period.
 ///
 /// The model reads which limit was reached and when to retry. Each logical call counts once,
 /// whether it runs or is rejected further in, however many attempts it takes and however often it
-/// resumes from a suspension. A call has to have room under all limits and then counts for all of
-/// them; concurrent calls cannot exceed a limit. Counts are kept in this process; they are not
-/// shared between processes.
+/// resumes from a suspension; one that resumes after the period counts in the period in which it
+/// runs. A call has to have room under all limits and then counts for all of them.
+///
+/// Counts are records in the store, written with the start or the outcome of their call, so all
+/// processes of a store share them. Concurrent calls of one process cannot exceed a limit. Calls that
+/// several processes start in the same moment can: a process sees the calls of another one when they
+/// have started. If the counts cannot be read, the call is not made.
 ///
 /// ```
 /// # use {toolgate_core::{Stack, Status}, toolgate_layers::RateLimit, toolgate_testkit::{call, echo}};
@@ -42,18 +50,23 @@ const MAX_WINDOW_CALLS: u32 = 100_000;
 #[derive(Debug)]
 pub struct RateLimit {
     tools: Option<ToolGlobs>,
-    max_calls: Option<u64>,
-    limits: Vec<CallRate>,
-    counts: Mutex<CallCounts>,
+    /// The names and globs of `tools`, sorted; a part of the names of counts.
+    tool_names: Vec<String>,
+    quotas: Vec<CallQuota>,
+    own: Mutex<OwnUses>,
 }
 
 /// Limits on the number of calls. At least one is required.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateLimitOptions {
-    /// Maximum number of calls in total, for the lifetime of this layer. 0 allows none.
+    /// Maximum number of calls in total: of a session with its agents, over all its runs and in all
+    /// processes, unless `max_calls_per` says otherwise. 0 allows none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_calls: Option<u64>,
+    /// The unit that `max_calls` counts. Other totals than that of a session last as long as the
+    /// database.
+    pub max_calls_per: TotalScope,
     /// Maximum numbers of calls per period.
     pub limits: Vec<CallRate>,
     /// Names and globs of the tools that are limited; by default all.
@@ -89,51 +102,62 @@ pub enum RateScope {
     Principal,
 }
 
-#[derive(Debug)]
-struct CallCounts {
-    total: u64,
-    windows: Vec<SlidingWindow<CountKey>>,
-}
-
-/// The key under which a call is counted.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum CountKey {
+/// The unit of a total.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TotalScope {
+    /// Each session, together with those of its agents.
+    #[default]
+    Session,
+    /// Each tool.
+    Tool,
+    /// Each principal, or each session if there is no principal.
+    Principal,
+    /// Nothing: all calls of the store count together.
     All,
-    Tool(ToolName),
-    Session(SessionId),
-    Owner(CallOwner),
 }
 
-impl CountKey {
-    fn for_call(call: &Call, per: RateScope) -> Self {
-        match per {
-            RateScope::All => Self::All,
-            RateScope::Tool => Self::Tool(call.tool.clone()),
-            RateScope::Session => Self::Session(call.turn().session),
-            RateScope::Principal => Self::Owner(CallOwner::for_call(call)),
+impl From<TotalScope> for RateScope {
+    fn from(total: TotalScope) -> Self {
+        match total {
+            TotalScope::Session => Self::Session,
+            TotalScope::Tool => Self::Tool,
+            TotalScope::Principal => Self::Principal,
+            TotalScope::All => Self::All,
         }
     }
 }
 
+/// A number of calls, in a period or in total.
+#[derive(Debug, Clone, Copy)]
+struct CallQuota {
+    calls: u64,
+    period: Option<Duration>,
+    per: RateScope,
+}
+
+/// A quota as it applies to one call: the name of its count, and the uses in the store.
+struct CallCount<'a> {
+    quota: &'a CallQuota,
+    name: CountName,
+    stored: Vec<(CallId, Timestamp)>,
+}
+
 impl RateLimit {
-    /// Creates a layer that allows `calls` calls in total.
+    /// Creates a layer that allows `calls` calls in total for each session.
     pub fn max_calls(calls: u64) -> Self {
-        let counts = Mutex::new(CallCounts {
-            total: 0,
-            windows: Vec::new(),
-        });
-        Self {
-            tools: None,
+        let options = RateLimitOptions {
             max_calls: Some(calls),
-            limits: Vec::new(),
-            counts,
-        }
+            ..RateLimitOptions::default()
+        };
+        Self::new(options).expect("a total needs no other option")
     }
 
     /// Creates a layer from its configuration.
     pub fn new(options: RateLimitOptions) -> Result<Self, BadOption> {
         let RateLimitOptions {
             max_calls,
+            max_calls_per,
             limits,
             tools,
         } = options;
@@ -143,59 +167,114 @@ impl RateLimit {
                 "is required if there are no `limits`",
             ));
         }
-        for limit in &limits {
-            if limit.period.get().is_zero() {
-                return Err(BadOption::new(
-                    "limits",
-                    "a period must be longer than zero",
-                ));
-            }
-            if limit.calls > MAX_WINDOW_CALLS {
-                return Err(BadOption::new(
-                    "limits",
-                    format!("calls can be {MAX_WINDOW_CALLS} at most"),
-                ));
-            }
-        }
-        let tools = tools
-            .as_deref()
-            .map(|tools| ToolGlobs::parse("tools", tools))
-            .transpose()?;
-        let windows = limits
-            .iter()
-            .map(|limit| SlidingWindow::new(limit.calls as usize, limit.period.get()))
-            .collect();
+        limits.iter().try_for_each(CallRate::check)?;
+        let total = max_calls.map(|calls| CallQuota {
+            calls,
+            period: None,
+            per: max_calls_per.into(),
+        });
+        let windows = limits.iter().map(|limit| CallQuota {
+            calls: limit.calls.into(),
+            period: Some(limit.period.get()),
+            per: limit.per,
+        });
+        let mut tool_names = tools.clone().unwrap_or_default();
+        tool_names.sort();
         Ok(Self {
-            tools,
-            max_calls,
-            limits,
-            counts: Mutex::new(CallCounts { total: 0, windows }),
+            tools: tools
+                .as_deref()
+                .map(|tools| ToolGlobs::parse("tools", tools))
+                .transpose()?,
+            tool_names,
+            quotas: total.into_iter().chain(windows).collect(),
+            own: Mutex::default(),
         })
     }
 
     // A poisoned lock is harmless: counts are checked first and then changed together.
-    fn lock_counts(&self) -> MutexGuard<'_, CallCounts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_uses(&self) -> MutexGuard<'_, OwnUses> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Loads what has been counted for the quotas of a call.
+    async fn load_counts(
+        &self,
+        call: &Call,
+        layer: &LayerName,
+    ) -> Result<Vec<CallCount<'_>>, StoreError> {
+        let mut counts = Vec::with_capacity(self.quotas.len());
+        for quota in &self.quotas {
+            let unit = CountedUnit::for_call(call, quota.per).await?;
+            let name = CountName::new(layer, &self.tool_names, quota, &unit);
+            let limit = usize::try_from(quota.calls).unwrap_or(usize::MAX);
+            let stored = name.load_uses(call.env().store(), limit).await?;
+            counts.push(CallCount {
+                quota,
+                name,
+                stored,
+            });
+        }
+        Ok(counts)
     }
 
     /// Checks whether there is room for a call and, unless it is a rehearsal, counts it.
-    fn take_place(&self, call: &Call) -> Result<(), RateRejection> {
+    fn take_place(&self, call: &Call, counts: Vec<CallCount<'_>>) -> Result<(), RateRejection> {
         let now = call.env().clock().now();
-        let counts = &mut *self.lock_counts();
-        if let Some(max) = self.max_calls.filter(|max| counts.total >= *max) {
-            return Err(RateRejection::total_reached(max));
-        }
-        for (limit, window) in self.limits.iter().zip(&mut counts.windows) {
-            let full = window.check_room(&CountKey::for_call(call, limit.per), now);
-            full.map_err(|full| RateRejection::window_full(limit, full, now))?;
+        let entry = CallEntry {
+            call: call.id,
+            is_reentry: call.generation > 0 || call.attempts_before() > 0,
+            now,
+        };
+        let mut own = self.lock_uses();
+        let mut uncounted = Vec::new();
+        let mut records = Vec::new();
+        for count in counts {
+            let CallCount {
+                quota,
+                name,
+                stored,
+            } = count;
+            let counted = own
+                .check_room(&name, quota, &stored, entry)
+                .map_err(|full| RateRejection::new(quota, full, now))?;
+            match counted {
+                // Two limits of the same unit and period share their count.
+                CountedCall::Not if uncounted.contains(&name) => {}
+                CountedCall::Not => uncounted.push(name),
+                // It was suspended, and what was handed over then may be gone with its turn. The same
+                // record again: a call that has not started has not written it.
+                CountedCall::Here(at) if call.attempts_before() == 0 => {
+                    records.push(name.record(at, call.id));
+                }
+                CountedCall::Here(_) | CountedCall::InStore => {}
+            }
         }
         // Counted only after every limit has room, under one lock: a rejected call takes no place
         // anywhere.
-        if !call.is_rehearsal() {
-            counts.total += 1;
-            for (limit, window) in self.limits.iter().zip(&mut counts.windows) {
-                window.count_call(&CountKey::for_call(call, limit.per), now);
+        records.extend(uncounted.iter().map(|name| name.record(now, call.id)));
+        if !call.is_rehearsal() && !records.is_empty() {
+            let is_handed_over = call.env().probe().write_with_call(call, records);
+            for name in uncounted {
+                own.count_call(name, call.id, now, is_handed_over);
             }
+        }
+        Ok(())
+    }
+}
+
+impl CallRate {
+    fn check(&self) -> Result<(), BadOption> {
+        if self.period.get().is_zero() {
+            return Err(BadOption::new(
+                "limits",
+                "a period must be longer than zero",
+            ));
+        }
+        if self.calls > MAX_WINDOW_CALLS {
+            return Err(BadOption::new(
+                "limits",
+                format!("calls can be {MAX_WINDOW_CALLS} at most"),
+            ));
         }
         Ok(())
     }
@@ -208,42 +287,32 @@ struct RateRejection {
 }
 
 impl RateRejection {
-    fn total_reached(max: u64) -> Self {
-        Self {
-            text: format!("the limit of {max} calls is reached; no further calls are made"),
-            retry_at: None,
-        }
-    }
-
-    fn window_full(limit: &CallRate, full: WindowFull, now: Timestamp) -> Self {
-        let CallRate { calls, period, per } = limit;
-        let whose = match per {
+    fn new(quota: &CallQuota, full: QuotaFull, now: Timestamp) -> Self {
+        let whose = match quota.per {
             RateScope::All => "",
             RateScope::Tool => " of this tool",
             RateScope::Session => " in this session",
             RateScope::Principal => " of this user",
         };
-        match full {
-            WindowFull::RetryAfter(left) => {
+        let calls = quota.calls;
+        let mut retry_at = None;
+        let text = match (full, quota.period) {
+            (QuotaFull::TooManyCounts, _) => "too many callers at the moment; retry later".into(),
+            (QuotaFull::RetryAfter(left), Some(period)) => {
+                retry_at = Some(now.plus(left));
                 // Rounded up: a retry after the stated time must succeed.
                 let secs = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-                let text = format!(
-                    "only {calls} calls{whose} are allowed per {period}; retry in {secs} s"
-                );
-                Self {
-                    text,
-                    retry_at: Some(now.plus(left)),
-                }
+                let period = HumanDuration::from(period);
+                format!("only {calls} calls{whose} are allowed per {period}; retry in {secs} s")
             }
-            WindowFull::Always => Self {
-                text: format!("no calls{whose} are allowed"),
-                retry_at: None,
-            },
-            WindowFull::TooManyKeys => Self {
-                text: "too many callers at the moment; retry later".into(),
-                retry_at: None,
-            },
-        }
+            (_, None) if calls > 0 => {
+                format!("the limit of {calls} calls{whose} is reached; no further calls are made")
+            }
+            (QuotaFull::Always | QuotaFull::RetryAfter(_), _) => {
+                format!("no calls{whose} are allowed")
+            }
+        };
+        Self { text, retry_at }
     }
 
     fn into_outcome(self) -> Outcome {
@@ -262,24 +331,25 @@ impl Layer for RateLimit {
         {
             return next.run(call).await;
         }
-        // If the store cannot answer, the call counts again, which never allows more than the
-        // limit.
-        let counted = was_counted(&call, &next).await;
-        if !counted && let Err(refusal) = self.take_place(&call) {
+        // A call that has run outside was counted, and is not rejected now.
+        if !call.resume_state().results.is_empty() {
+            return next.run(call).await;
+        }
+        let counts = match self.load_counts(&call, next.layer_name()).await {
+            Ok(counts) => counts,
+            // Fails closed: it is unknown whether there is room.
+            Err(error) => {
+                let text = "the store could not be read, so the call was not made";
+                let error = CallError::new(ErrorCategory::Internal, text)
+                    .with_operator_detail(format!("rate_limit: {error}"));
+                return Outcome::error(Failure::LayerException, error);
+            }
+        };
+        if let Err(refusal) = self.take_place(&call, counts) {
             next.note_reason("too many calls");
             return refusal.into_outcome();
         }
-        let again = (call.clone(), next.clone());
-        let outcome = next.run(call).await;
-        let (call, next) = again;
-        // Only a suspended call comes back, so only its count has to be stored.
-        if outcome.suspension().is_some() && !counted && !call.is_rehearsal() {
-            // If this cannot be recorded, the call counts again when it resumes.
-            let _ = next
-                .perform_once(&call, COUNTED_RECORD, async || Json::null())
-                .await;
-        }
-        outcome
+        next.run(call).await
     }
 
     fn band(&self) -> Band {
@@ -291,24 +361,6 @@ impl Layer for RateLimit {
             .answering()
             .counting()
     }
-}
-
-const COUNTED_RECORD: &str = "counted";
-
-/// Checks whether the call was counted before. A call that has run outside was, whatever the store
-/// returns, and is not rejected now.
-async fn was_counted(call: &Call, next: &Next) -> bool {
-    if !call.resume_state().results.is_empty() {
-        return true;
-    }
-    if call.generation == 0 {
-        return false;
-    }
-    let key = RecordKey::Layer(
-        call.id,
-        format!("{}/{COUNTED_RECORD}", next.layer_name()).into(),
-    );
-    matches!(call.env().store().load_json(&key).await, Ok(Some(_)))
 }
 
 impl Configurable for RateLimit {

@@ -112,7 +112,7 @@ async fn concurrent_calls_cannot_exceed_the_limit() {
             period: HumanDuration::from_secs(60),
             per: RateScope::Session,
         }],
-        tools: None,
+        ..RateLimitOptions::default()
     };
     let clock = TestClock::new();
     let stack = echo_under(RateLimit::new(options).expect("valid options"));

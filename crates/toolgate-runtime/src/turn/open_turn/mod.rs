@@ -97,6 +97,8 @@ pub(crate) struct InvocationState {
     entries: Vec<(StackEntry, LedgerDraft)>,
     /// Records of layers to write with the outcome, each with the pass that produced it.
     records: Vec<(StackEntry, RecordKey, Json)>,
+    /// Records of layers to write with the start or the outcome, whichever comes first.
+    unwritten: Vec<(RecordKey, StoreRecord)>,
 }
 
 /// The reason why a call descends the stack. A call that is being closed can still return from its
@@ -128,6 +130,7 @@ impl InvocationState {
             outside: None,
             entries: Vec::new(),
             records: Vec::new(),
+            unwritten: Vec::new(),
         }
     }
 

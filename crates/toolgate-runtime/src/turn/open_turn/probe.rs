@@ -81,6 +81,19 @@ impl Probe for TurnProbe {
         Ok(())
     }
 
+    fn write_with_call(&self, call: &Call, records: Vec<(RecordKey, Json)>) -> bool {
+        if let Some(active) = self.0.upgrade() {
+            let mut state = active.lock_state();
+            let unwritten = &mut state.work[call.emit_order() as usize].unwritten;
+            for (key, record) in records {
+                // A call that was suspended hands the same record over again.
+                unwritten.retain(|(known, _)| *known != key);
+                unwritten.push((key, StoreRecord::Json(record)));
+            }
+        }
+        true
+    }
+
     fn write_with_outcome(&self, call: &Call, records: Vec<(RecordKey, Json)>) -> bool {
         if let Some(active) = self.0.upgrade() {
             active.store_records(call, records);
@@ -123,10 +136,12 @@ impl OpenTurn {
                 StoreRecord::Json(call.arguments.as_json().clone()),
             )
         });
+        let unwritten = std::mem::take(&mut work.unwritten);
+        let records = unwritten.into_iter().chain(record);
         let label = long_running_progress(call, |label| self.shared.visible_text(label));
         let events = [event].into_iter().chain(label);
         let events = events.map(|event| PendingEvent::Tool(invocation.clone(), event));
-        Ok((self.shared.journal.append(events, record), writes))
+        Ok((self.shared.journal.append(events, records), writes))
     }
 
     /// Returns what events may show of the arguments that run, if they are not the requested ones.

@@ -75,6 +75,7 @@ impl OpenTurn {
         let added = added.filter_map(|(of, key, record)| {
             (of == pass).then_some((key, StoreRecord::Json(record)))
         });
+        let unwritten = std::mem::take(&mut work[at].unwritten);
         // The audit comes first: no event of the call is legal after its end.
         let drafts = audit
             .into_iter()
@@ -89,7 +90,8 @@ impl OpenTurn {
             RecordKey::Outcome(invocation.id),
             StoreRecord::Outcome(settled),
         );
-        let records = [outcome].into_iter().chain(ended).chain(added).collect();
+        let records = [outcome].into_iter().chain(ended).chain(added);
+        let records = records.chain(unwritten).collect();
         Ok(self.shared.journal.append_with(
             drafts.chain(whole),
             BatchExtras {
