@@ -143,8 +143,8 @@ impl ReceiptSink for JsonlReceipts {
             let uri = of_line.clone();
             let number = self.with_log(session, move |log, until| {
                 log.append(until, |number| {
-                    // A mirror keeps the URI of the record that it mirrors.
-                    receipt.receipt_uri.get_or_insert_with(|| uri(number));
+                    // Its own, also as a mirror: the id of the receipt finds the other copies.
+                    receipt.receipt_uri = Some(uri(number));
                     let mut line = serde_json::to_vec(&receipt)?;
                     line.push(b'\n');
                     Ok(line)

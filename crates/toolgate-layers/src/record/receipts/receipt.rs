@@ -133,7 +133,8 @@ pub struct Receipt {
     /// The receipt's id, which is the invocation's id. A call that settles again after the loss of
     /// its process has the same id.
     pub receipt_id: CallId,
-    /// The location of the record, if another sink wrote it before.
+    /// The location of this copy. In the copy of a sink without locations of its own, that of the
+    /// record which was written before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt_uri: Option<String>,
     /// True if something is omitted because it could not be redacted.

@@ -167,8 +167,8 @@ where
 
 /// A sink that writes to one sink first and then mirrors the receipt to another.
 ///
-/// Both have to succeed: a failed mirror counts as a lost receipt and stops the run. The mirror's
-/// copy has the URI of the record in the first sink.
+/// Both have to succeed: a failed mirror counts as a lost receipt and stops the run. A mirror that has
+/// no locations of its own gets the URI of the record in the first sink; a file has its own.
 #[derive(Debug, Clone)]
 pub struct BothReceipts {
     first: SharedReceiptSink,

@@ -171,7 +171,7 @@ async fn each_session_can_have_its_own_ledger() {
 }
 
 #[tokio::test]
-async fn both_stores_the_receipt_locally_first_and_gives_the_host_its_uri() {
+async fn with_both_each_copy_has_a_uri_of_its_own_and_the_host_gets_that_of_the_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let kept = MemoryReceipts::default();
     let parts = Resources::new()
@@ -185,15 +185,17 @@ async fn both_stores_the_receipt_locally_first_and_gives_the_host_its_uri() {
         .await;
     let uri = format!("toolgate:receipt/main/{}", call.id);
     assert_eq!(kept.receipts()[0].receipt_uri.as_ref(), Some(&uri));
-    assert_eq!(main_entries(call.env().store()).await.len(), 1);
+    let ledger = crate::Ledger::main(call.env().store().clone());
+    let page = ledger.list_receipts(&crate::ReceiptFilter::default()).await;
+    let sealed = &page.expect("reads").receipts[0];
+    assert_eq!(sealed.uri, uri, "the entry of the ledger");
     let file = dir
         .path()
         .join(".toolgate/receipts")
         .join(format!("{}.jsonl", call.turn().session));
-    assert!(
-        std::fs::read_to_string(file)
-            .expect("written")
-            .contains(&uri),
-        "the file says where the record is"
-    );
+    let line = std::fs::read_to_string(&file).expect("written");
+    let mirrored: Receipt = serde_json::from_str(&line).expect("a receipt");
+    let own = format!("file://{}#L1", file.display());
+    assert_eq!(mirrored.receipt_uri, Some(own), "the line names itself");
+    assert_eq!(mirrored.receipt_id, sealed.receipt.receipt_id);
 }
