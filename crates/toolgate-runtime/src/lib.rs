@@ -55,7 +55,9 @@ pub use journal::bus::{
     AttachedConsumer, Bus, BusDelivery, BusSubscription, SessionFollower, StreamPiece,
 };
 pub use journal::{Journal, JournalError};
-pub use lease::holder::{HolderState, LeaseHolder, describe_holder, holder_process_id};
+pub use lease::holder::{
+    HolderState, LeaseHolder, describe_holder, holder_process_id, is_holder_replaceable,
+};
 pub use routing::retrying::{RetryPolicy, RetryingModel};
 pub use routing::router::ModelRouter;
 pub use routing::{

@@ -143,7 +143,7 @@ pub mod session {
         SessionError, SettledCharge, Skill, SkillError, SkillFault, SkillFile, SkillProblem,
         Skills, Strategy, StrategyAction, StrategyError, TextDocument, TurnContext, TurnEnd,
         TurnHandle, TurnReport, TurnRequest, TurnRun, Ungated, Urgency, describe_holder,
-        holder_process_id,
+        holder_process_id, is_holder_replaceable,
     };
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use toolgate::{
-    session::{HolderState, LeaseHolder},
+    session::{HolderState, LeaseHolder, is_holder_replaceable},
     store::SessionRow,
 };
 
@@ -22,19 +22,15 @@ impl SessionHolder {
     /// that has expired in the hands of a process that cannot be seen from here.
     pub(crate) fn of_row(row: &SessionRow) -> Option<Self> {
         let (name, until) = row.held.as_ref()?;
-        let is_expired = *until <= times::current_time();
+        if is_holder_replaceable(name, *until <= times::current_time()) {
+            return None;
+        }
         let holder = LeaseHolder::parse(name);
-        let state = holder
-            .as_ref()
-            .map_or(HolderState::Unknown, LeaseHolder::state);
-        let is_driving = match state {
-            HolderState::Ended => false,
-            HolderState::Running | HolderState::Stopped => true,
-            _ => !is_expired,
-        };
-        is_driving.then(|| Self {
+        Some(Self {
+            is_stopped: holder
+                .as_ref()
+                .is_some_and(|holder| holder.state() == HolderState::Stopped),
             process: holder.map(|holder| holder.process_id()),
-            is_stopped: state == HolderState::Stopped,
         })
     }
 }

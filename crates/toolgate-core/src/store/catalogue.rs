@@ -61,9 +61,9 @@ pub trait CatalogueStore: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StoreError::LeaseHeld`] with the holder, if a process drives one of them at the time `now`, or at the
-    /// time of a store that has a clock of its own;
-    /// then nothing was deleted.
+    /// [`StoreError::LeaseHeld`] with the holder, if one of them has a lease, and whether it has expired
+    /// at the time `now`, or at the time of a store that has a clock of its own; then nothing was
+    /// deleted. A caller that knows that the holder has ended takes the lease and releases it.
     fn erase_session(
         &self,
         session: SessionId,

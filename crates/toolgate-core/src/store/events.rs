@@ -229,21 +229,21 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Checks that no process holds the lease of `session` at the time `now`, given the lease
-    /// `held` and its `fence`.
+    /// Checks that no process holds the lease of `session`, given the lease `held` and its `fence`.
     ///
     /// # Errors
     ///
-    /// [`StoreError::LeaseHeld`] with the holder.
+    /// [`StoreError::LeaseHeld`] with the holder, and whether the lease has expired at the time `now`.
     pub fn check_free(
         session: SessionId,
         held: Option<&(Arc<str>, Timestamp)>,
         fence: u64,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        // Also an expired one: its holder may be stopped and continue. Only the caller can check that.
         match held {
-            Some(held) if held.1 > now => Err(Self::held_error(session, held, fence, now)),
-            Some(_) | None => Ok(()),
+            Some(held) => Err(Self::held_error(session, held, fence, now)),
+            None => Ok(()),
         }
     }
 

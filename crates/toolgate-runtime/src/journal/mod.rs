@@ -23,6 +23,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     Clock, Event, InvalidEvent, Invocation, LedgerDraft, RecordKey, SessionEvent, SessionId,
     StoreError, StoreHandle, StoreRecord, Timestamp, ToolEvent, TurnEvent, TurnInfo, WriteBatch,
@@ -63,6 +64,8 @@ struct JournalState {
     writing: bool,
     waiters: Vec<(u64, oneshot::Sender<Result<(), JournalError>>)>,
     failed: Option<JournalError>,
+    /// Cancelled by the first failure.
+    ended: CancellationToken,
 }
 
 /// Reason why the journal failed. From then on nothing is written, and nothing that has to be
@@ -186,6 +189,7 @@ impl Journal {
             writing: false,
             waiters: Vec::new(),
             failed: None,
+            ended: CancellationToken::new(),
         };
         Self(Arc::new(JournalWriter {
             session,
@@ -206,6 +210,12 @@ impl Journal {
     /// Returns the error since which nothing is written, if there is one.
     pub fn failure(&self) -> Option<JournalError> {
         self.0.lock_state().failed.clone()
+    }
+
+    /// Completes when nothing more is written, because another process has the lease or the store
+    /// failed.
+    pub(crate) fn wait_for_failure(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.0.lock_state().ended.clone().cancelled_owned()
     }
 
     /// Returns the lease under which it writes.
@@ -507,6 +517,7 @@ impl JournalState {
 
     fn record_failure(&mut self, error: JournalError) -> JournalError {
         self.failed = Some(error.clone());
+        self.ended.cancel();
         for (_, waiter) in self.waiters.drain(..) {
             let _ = waiter.send(Err(error.clone()));
         }

@@ -165,6 +165,12 @@ impl fmt::Display for LeaseHolder {
     }
 }
 
+/// Checks whether another driver may replace the holder of a lease without being told to: it has
+/// ended, or it cannot be seen from here and its lease has expired.
+pub fn is_holder_replaceable(holder: &str, is_expired: bool) -> bool {
+    LeaseHolder::parse(holder).map_or(is_expired, |holder| holder.is_replaceable(is_expired))
+}
+
 /// Describes a lease holder for people. The stored name of a holder that is not one of ours means
 /// nothing to them.
 pub fn describe_holder(name: &str) -> String {

@@ -17,7 +17,7 @@ use toolgate_core::{
     Clock, Lease, LeaseRequest, LeaseTerm, LogPosition, SessionId, StoreError, StoreHandle,
 };
 
-use crate::lease::holder::{LeaseHolder, LiveDriver};
+use crate::lease::holder::{LeaseHolder, LiveDriver, is_holder_replaceable};
 
 /// A lease together with its duration.
 #[derive(Clone)]
@@ -68,11 +68,8 @@ impl SessionLease {
             parent: origin.parent,
             directory: origin.directory,
         };
-        let is_free = |holder: &str, is_expired: bool| {
-            by_force
-                || LeaseHolder::parse(holder)
-                    .map_or(is_expired, |holder| holder.is_replaceable(is_expired))
-        };
+        let is_free =
+            |holder: &str, is_expired: bool| by_force || is_holder_replaceable(holder, is_expired);
         let lease = match store.acquire_lease(request.clone()).await {
             Err(StoreError::LeaseHeld {
                 holder,

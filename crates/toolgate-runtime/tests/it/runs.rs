@@ -1,7 +1,7 @@
 //! Runs of a session: what is stored with them, who may stop them, what comes before the next
 //! message, and what screens see of a reply.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, stream};
 use serde_json::json;
@@ -10,8 +10,8 @@ use toolgate_core::{
     Refusal, Registry, Reply, RunEnd, SessionEvent, Stack, StoreHandle, from_fn,
 };
 use toolgate_runtime::{
-    Agent, BusDelivery, RunError, RunOptions, RunReport, RunUpdate, Session, SessionBuilder,
-    SessionError,
+    Agent, BusDelivery, DispatchError, RunError, RunOptions, RunReport, RunUpdate, Session,
+    SessionBuilder, SessionError,
 };
 
 use crate::common::{
@@ -159,6 +159,30 @@ async fn a_dropped_stream_leaves_the_run_running() {
         settled,
         ["tool_execution_started", "tool_execution_succeeded"]
     );
+}
+
+#[tokio::test]
+async fn a_run_ends_when_its_session_is_taken_over_while_the_model_hangs() {
+    let probe = Probe::default();
+    let store = memory_store();
+    let asked = Arc::new(tokio::sync::Notify::new());
+    let tell = asked.clone();
+    let hanging = Odd::new(move |_| {
+        tell.notify_one();
+        stream::pending().boxed()
+    });
+    let robbed = Session::ungated(hanging, registry(&probe))
+        .dispatcher(|dispatcher| dispatcher.lease(Duration::from_millis(30)));
+    let robbed = open_session(robbed, &store).await;
+    let run = robbed.start("go");
+    asked.notified().await;
+    let _second = open_session(builder(&probe, Vec::new()), &store).await;
+    let lost = run.report().await.expect_err("another driver has it");
+    let is_fenced = matches!(
+        *lost,
+        SessionError::Dispatch(DispatchError::Fenced { session: SESSION })
+    );
+    assert!(is_fenced, "{lost}");
 }
 
 #[tokio::test]

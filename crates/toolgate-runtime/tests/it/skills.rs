@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, BillingService, Budgets, CallId, MemoryStore, Message, MessagePart, ModelRequest,
-    Outcome, PartContent, RecordKey, Refusal, Registry, Role, SessionEvent, SessionId,
-    SettledOutcome, Stack, Status, StoppedClock, StoreHandle, StoreRecord, Timestamp, ToolAnswer,
-    ToolError, ToolRequest, Usage, View, from_fn, tool_fn,
+    AnyLayer, BillingService, Budgets, CallId, Lease, MemoryStore, Message, MessagePart,
+    ModelRequest, Outcome, PartContent, RecordKey, Refusal, Registry, Role, SessionEvent,
+    SessionId, SettledOutcome, Stack, Status, StoppedClock, StoreError, StoreHandle, StoreRecord,
+    Timestamp, ToolAnswer, ToolError, ToolRequest, Usage, View, from_fn, tool_fn,
 };
 use toolgate_runtime::{
     Dispatcher, ModelBilling, RequestContext, Skill, Skills, Strategy, StrategyAction, TurnContext,
@@ -353,11 +353,20 @@ async fn loaded_skills_and_refunds_are_erased_with_the_session() {
         2,
         "the skill and its refund"
     );
-    rounds
-        .store
-        .erase_session(SESSION, Timestamp::from_micros(i64::MAX))
-        .await
-        .expect("erases");
+    let held = rounds.store.erase_session(SESSION, Timestamp::EPOCH).await;
+    if let Err(StoreError::LeaseHeld { session, fence, .. }) = held {
+        let lease = Lease {
+            session,
+            fence,
+            revision: 0,
+        };
+        let store = &rounds.store;
+        store.release_lease(&lease).await.expect("releases");
+        store
+            .erase_session(SESSION, Timestamp::EPOCH)
+            .await
+            .expect("erases");
+    }
     assert_eq!(
         rounds
             .store

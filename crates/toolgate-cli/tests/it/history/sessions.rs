@@ -250,17 +250,25 @@ fn a_damaged_session_is_listed_as_such_beside_the_others() {
 }
 
 #[tokio::test]
-async fn a_session_with_a_driver_is_not_erased() {
+async fn a_session_with_a_driver_is_not_erased_even_after_its_lease_expired() {
     let place = HistoryPlace::new();
     place.ends(0, &["sessions", "list"]);
     let driving = run_driven_session(place.store().await, "first").await;
     let id = driving.id().to_string();
-    let refused = place.ends(11, &["sessions", "delete", &id, "--erase", "--yes"]);
-    assert!(
-        refused.err.contains("driven by") && refused.err.contains("hint:"),
-        "{refused:?}"
-    );
-    assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
+    let refuses_to_erase = || {
+        let refused = place.ends(11, &["sessions", "delete", &id, "--erase", "--yes"]);
+        assert!(
+            refused.err.contains("driven by") && refused.err.contains("hint:"),
+            "{refused:?}"
+        );
+        assert_eq!(place.json(&["sessions", "list"])[0]["state"], "running");
+    };
+    refuses_to_erase();
+    // As if the driver had been stopped for longer than its lease.
+    let connection = rusqlite::Connection::open(place.database()).expect("opens");
+    let expired = connection.execute("UPDATE sessions SET lease_until = 0", []);
+    assert_eq!(expired.expect("an update"), 1);
+    refuses_to_erase();
     drop(driving);
 }
 

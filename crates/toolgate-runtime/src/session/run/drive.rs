@@ -14,7 +14,7 @@ use toolgate_core::{
 use crate::{
     PendingCall, RunError, RunReport, SessionError, TurnEnd, TurnHandle, TurnReport, TurnRun,
     agent::{DelegatingRun, DelegationState, handoff_limits::store_handoffs},
-    journal::PendingEvent,
+    journal::{JournalError, PendingEvent},
     session::{
         conversation::ConversationState,
         run::{
@@ -194,6 +194,9 @@ impl SessionRun {
             // Checked first: a run that was stopped before the request sends nothing.
             () = self.cancel.cancelled() => Err(RunEnd::Cancelled),
             () = self.time.until_over(&self.shared) => Err(RunEnd::Deadline),
+            // A reply could not be recorded. What it may cost is charged by the process that drives
+            // the session now, or when it is resumed.
+            () = self.shared.journal().wait_for_failure() => return self.fail_with_journal(),
             reply = exchange.request_reply(&*model) => Ok(reply),
         };
         match replied {
@@ -216,6 +219,12 @@ impl SessionRun {
                 }
             }
         }
+    }
+
+    /// Ends the run without a record, because the journal has failed.
+    fn fail_with_journal(&self) -> Result<Option<RunReport>, SessionError> {
+        let failure = self.shared.journal().failure();
+        Err(failure.unwrap_or(JournalError::Stopped).into())
     }
 
     /// Notes that another model was chosen: it asks for the calls.

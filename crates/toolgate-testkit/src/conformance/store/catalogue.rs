@@ -297,6 +297,7 @@ async fn keeps_the_parent(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
             listed == Some(parent),
             format!("the parent is {listed:?}, not {parent}"),
         )?;
+        store.release_lease(&lease).await.map_err(error_text)?;
     }
     let erased = store.erase_session(session, LONG_TERM.now).await;
     erased.map_err(error_text)?;
@@ -388,6 +389,7 @@ async fn keeps_the_directory(store: &StoreHandle, ids: &dyn IdSource) -> Result<
             .append(session, leased_position(&lease, revision), events)
             .await
             .map_err(error_text)?;
+        store.release_lease(&lease).await.map_err(error_text)?;
     }
     let in_directory = |directory: &Arc<str>| SessionFilter {
         directory: Some(directory.clone()),

@@ -484,11 +484,21 @@ async fn keeps_a_leased_session(store: &StoreHandle, ids: &dyn IdSource) -> Resu
         (life.dump_text().await?, agent.dump_text().await?) == seen,
         "something of it is gone",
     )?;
-    // An expired lease protects nothing.
+    // An expired lease, too: its holder may be stopped and continue.
     store
         .renew_lease(&lease, ENDED_TERM)
         .await
         .map_err(error_text)?;
+    let held = store.erase_session(life.session, NOW).await;
+    let is_expired = matches!(
+        held,
+        Err(StoreError::LeaseHeld {
+            is_expired: true,
+            ..
+        })
+    );
+    ensure(is_expired, format!("{held:?}"))?;
+    store.release_lease(&lease).await.map_err(error_text)?;
     store
         .erase_session(life.session, NOW)
         .await
@@ -525,7 +535,8 @@ async fn orders_lease_and_erase(store: &StoreHandle, ids: &dyn IdSource) -> Resu
 async fn fences_the_old_driver(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let unleased = StoredSession::new(store, ids).await?;
     let leased = StoredSession::new(store, ids).await?;
-    let lease = leased.take_lease("ann", ENDED_TERM).await?;
+    let lease = leased.take_lease("ann", LONG_TERM).await?;
+    store.release_lease(&lease).await.map_err(error_text)?;
     for (life, fence) in [(&unleased, 0), (&leased, lease.fence)] {
         store
             .erase_session(life.session, NOW)
