@@ -72,7 +72,11 @@ fn a_compatible_server_needs_no_variable_and_gets_no_key_of_another_provider() {
 #[test]
 fn the_address_of_a_file_holds_for_the_provider_of_its_model_only() {
     let config = "[run]\nmodel = \"compatible:stub\"\nbase_url = \"URL\"\n";
-    let variables = [("OPENAI_BASE_URL", NOWHERE), ("OPENAI_API_KEY", "sk-own")];
+    let variables = [
+        // The provider's own address stays the one that is asked, and cannot be reached from here.
+        ("HTTPS_PROXY", "http://127.0.0.1:1"),
+        ("OPENAI_API_KEY", "sk-own"),
+    ];
     let error = run_with("openai-chat:stub", Some(config), &[], &variables);
     let error = error.expect_err("no key of another provider is sent there");
     assert!(
