@@ -119,6 +119,7 @@ impl SessionEvents {
             me: "ann".into(),
             project,
             model,
+            previous: None,
             tools: toolgate::View::without_tools(),
         }
     }

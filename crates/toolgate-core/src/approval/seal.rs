@@ -1,8 +1,6 @@
 //! The seal of a stored approval request: nothing that was changed in the store is shown or signed.
 
-use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
-
-use crate::{ApprovalRequest, Digest, Keyring, TokenError};
+use crate::{ApprovalRequest, Keyring, TokenError};
 
 /// The reason a stored approval request is neither shown nor decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -72,31 +70,6 @@ impl ApprovalRequest {
     }
 }
 
-impl Keyring {
-    /// Returns the seal of a stored record that decides something, such as the answer of hooks.
-    pub(crate) fn seal_record(&self, record: Digest) -> String {
-        let signature = self.sign(&sealed_bytes(record));
-        let signature = URL_SAFE_NO_PAD.encode(signature);
-        format!("{}.{signature}", self.active_key_id())
-    }
-
-    /// Checks that a record has the seal of one of our keys.
-    pub(crate) fn has_sealed(&self, record: Digest, seal: &str) -> bool {
-        let parts = seal.rsplit_once('.').and_then(|(key, signature)| {
-            let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
-            Some((key.parse().ok()?, signature))
-        });
-        parts.is_some_and(|(key, signature)| {
-            self.verify(&key, &sealed_bytes(record), &signature).is_ok()
-        })
-    }
-}
-
-/// Returns what is signed. The beginning keeps it apart from everything else that a key signs.
-fn sealed_bytes(record: Digest) -> Vec<u8> {
-    format!("toolgate record 1\n{record}").into_bytes()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,18 +89,6 @@ mod tests {
         listed.withheld = true;
         request.seal(&listed, Some(&keyring("k1")));
         (request, listed)
-    }
-
-    #[test]
-    fn a_record_is_sealed_by_our_keys_and_as_it_is() {
-        let record = Digest::of_bytes(b"a record");
-        let seal = keyring("k1").seal_record(record);
-        assert!(keyring("k1").has_sealed(record, &seal));
-        assert!(!keyring("k1").has_sealed(Digest::of_bytes(b"another"), &seal));
-        assert!(!keyring("k2").has_sealed(record, &seal));
-        for other in ["", "k1.", "k1", &seal[..seal.len() - 1]] {
-            assert!(!keyring("k1").has_sealed(record, other), "{other}");
-        }
     }
 
     #[test]

@@ -264,7 +264,7 @@ async fn decide_once(
 }
 
 fn seal_decision(decision: Json, call: &Call, keyring: &Keyring) -> Json {
-    let seal = keyring.seal_record(decision_digest(&decision, call));
+    let seal = keyring.seal_record(&decision_name(call), decision_digest(&decision, call));
     let mut sealed = decision.as_value().clone();
     sealed["seal"] = json!(seal);
     Json::from_shallow(sealed)
@@ -275,13 +275,21 @@ fn is_sealed(kept: &Json, call: &Call, keyring: &Keyring) -> bool {
     let seal = decision.as_object_mut().and_then(|it| it.remove("seal"));
     let digest = decision_digest(&Json::from_shallow(decision), call);
     let seal = seal.as_ref().and_then(|seal| seal.as_str());
-    seal.is_some_and(|seal| keyring.has_sealed(digest, seal))
+    seal.is_some_and(|seal| {
+        let name = decision_name(call);
+        keyring.check_record_seal(seal, &name, digest).is_ok()
+    })
 }
 
-/// Returns the digest of a decision about exactly this call.
+/// Returns the name under which what hooks decided about a call is sealed.
+fn decision_name(call: &Call) -> String {
+    format!("hook-decision/{}", call.id)
+}
+
+/// Returns the digest of a decision about exactly these arguments.
 fn decision_digest(decision: &Json, call: &Call) -> Digest {
     let arguments = call.arguments.digest();
-    let text = format!("hooks\n{}\n{arguments}\n{}", call.id, decision.digest());
+    let text = format!("{arguments}\n{}", decision.digest());
     Digest::of_bytes(text.as_bytes())
 }
 
