@@ -305,3 +305,11 @@ fn a_command_that_installs_a_hook_or_a_setting_that_runs_a_program_is_asked_abou
         "gh pr list",
     ]);
 }
+
+#[test]
+fn a_text_of_more_commands_than_are_read_is_asked_about() {
+    let lines = |count: usize| "m\n".repeat(count);
+    let judged = judge(&format!("{}git lfs install", lines(2_000)));
+    assert!(judged.effect == PolicyEffect::Ask && judged.each_time);
+    assert_eq!(judge(&lines(900)).effect, PolicyEffect::Allow);
+}

@@ -6,7 +6,7 @@ use crate::decide::policy::{
     matching::{
         program_runners::lists,
         programs::RUNNER_PROGRAMS,
-        shell::{ScriptCommand, ShellWord, base_name},
+        shell::{MAX_SCRIPT_COMMANDS, ScriptCommand, ShellWord, base_name},
     },
 };
 
@@ -99,8 +99,8 @@ const INSTALLING_COMMANDS: &[InstallingCommand] = &[
 
 /// Checks whether a command of the call may install something that acts later.
 pub(crate) fn may_install(facts: &CallFeatures<'_>) -> bool {
-    let scripts = facts.commands.iter().map(|command| command.script());
-    scripts.flatten().any(installs)
+    let mut scripts = facts.commands.iter().map(|command| command.script());
+    scripts.any(|script| script.len() > MAX_SCRIPT_COMMANDS || script.iter().any(installs))
 }
 
 fn installs(command: &ScriptCommand) -> bool {

@@ -85,6 +85,12 @@ const REACHING_CODE: &[&str] = &[
     "|",
 ];
 
+/// Returns the options that a list has for a program.
+fn find_options(list: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
+    let known = list.iter().find(|(names, _)| lists(names, name));
+    known.map(|(_, options)| *options)
+}
+
 /// Returns the first piece of a text because of which it cannot be told which host it reaches.
 pub(crate) fn find_unread_host(commands: &[ScriptCommand]) -> Option<&str> {
     commands.iter().find_map(|command| {
@@ -126,10 +132,7 @@ fn unread_operand(command: &ScriptCommand) -> Option<&str> {
 
 /// Returns the option with which a command reads hosts from a file.
 fn host_file(command: &ScriptCommand) -> Option<&str> {
-    let options_of = |name: &str| {
-        let known = HOST_FILES.iter().find(|(names, _)| lists(names, name));
-        known.map(|(_, options)| *options)
-    };
+    let options_of = |name: &str| find_options(HOST_FILES, name);
     let words = command.find_program(|name| options_of(name).is_some())?;
     let options = options_of(&base_name(&words[0].text))?;
     let is_given = |word: &&ShellWord| {
@@ -170,10 +173,7 @@ fn remote_of_git(command: &ScriptCommand) -> Option<&str> {
 
 /// Returns the interpreter whose code may connect to any host.
 fn reaching_code(command: &ScriptCommand) -> Option<&str> {
-    let options_of = |name: &str| {
-        let known = INLINE_CODE.iter().find(|(names, _)| lists(names, name));
-        known.map(|(_, options)| *options)
-    };
+    let options_of = |name: &str| find_options(INLINE_CODE, name);
     let words = command.find_program(|name| options_of(name).is_some())?;
     let (program, arguments) = words.split_first()?;
     let options = options_of(&base_name(&program.text))?;

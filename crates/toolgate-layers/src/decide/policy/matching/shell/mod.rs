@@ -18,7 +18,7 @@ mod tests;
 
 pub(crate) use possible_runs::{possible_runs, split_words};
 pub(crate) use reader::{ShellReading, ShellWord, read_argv, read_commands, shorten};
-pub(crate) use script::{ScriptCommand, read_script};
+pub(crate) use script::{MAX_SCRIPT_COMMANDS, ScriptCommand, read_script};
 pub(crate) use words::{add_directories, unique_words};
 
 /// One command: its name and its arguments.

@@ -6,6 +6,8 @@
 
 mod words;
 
+use std::cmp::Ordering;
+
 use super::{ShellWord, base_name, shorten};
 use crate::decide::policy::matching::{
     program_runners::{lists, starts_others},
@@ -116,6 +118,8 @@ fn is_shell(name: &str) -> bool {
     lists(SHELL_PROGRAMS, name)
 }
 
+/// Maximum number of commands that are read of a text. What follows is unknown.
+pub(crate) const MAX_SCRIPT_COMMANDS: usize = 1_000;
 /// Maximum depth of substitutions.
 const MAX_DEPTH: usize = 16;
 /// How much deeper the text is that a shell runs. Such texts can be read twice, so only a few of
@@ -324,8 +328,13 @@ impl<'a> ScriptReader<'a> {
 
     fn end_command(&mut self, open: &mut OpenCommand) {
         let done = std::mem::take(open);
-        if !done.command.is_empty() {
-            self.commands.push((done.command, done.documents));
+        if done.command.is_empty() {
+            return;
+        }
+        match self.commands.len().cmp(&MAX_SCRIPT_COMMANDS) {
+            Ordering::Less => self.commands.push((done.command, done.documents)),
+            Ordering::Equal => self.push_unknown_command(self.at),
+            Ordering::Greater => {}
         }
     }
 
