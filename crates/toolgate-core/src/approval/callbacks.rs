@@ -57,7 +57,7 @@ impl MadeDecision {
     }
 
     /// Returns the record that is written, once, before a callback is called for this decision:
-    /// whoever writes it calls the callback.
+    /// the process that writes it calls the callback.
     pub fn claim_key(&self) -> String {
         decision_claim_key(&self.decision.verdict, self.generation)
     }
