@@ -706,7 +706,7 @@ mod pieces {
     use std::sync::LazyLock;
 
     use proptest::prelude::*;
-    use toolgate_core::{Digest, Json, Redactor, note_keys};
+    use toolgate_core::Redactor;
     use toolgate_layers::{SecretScanner, SecretScannerOptions, SharedRedactor};
 
     const KNOWN: [&str; 3] = [
