@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures::{FutureExt, poll};
 use tokio::sync::Notify;
 use toolgate_core::{
-    AnyLayer, ApprovalAnswer, ApprovalRequest, CallSeed, Decision, Executor, LayerExt,
+    AnyLayer, ApprovalAnswer, ApprovalRequest, CallSeed, Decision, Executor, Json, LayerExt,
     RedactionError, Redactor, Stack, Suspension, ToolError, ToolOutput, from_fn,
 };
 use toolgate_testkit::{FakeExecutor, TestClock, run_twice};
