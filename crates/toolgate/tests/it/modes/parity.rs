@@ -16,10 +16,17 @@ use crate::modes::{
 ///
 /// * `executor`, `external`: another side executes the tool; that is the difference between the modes.
 /// * `fingerprint`: the source of a tool is part of it.
-/// * `token`: the digest of an approval's token, which binds the fingerprint.
+/// * `token`, `approval_digest`: the digest of an approval's token, which binds the fingerprint.
 /// * `timeout`: the way a slow tool was stopped. The side that executes a tool enforces its timeout, so the notes of
 ///   the layers in the band `bound` differ, too.
-pub const DIFFERS: &[&str] = &["executor", "external", "fingerprint", "token", "timeout"];
+pub const DIFFERS: &[&str] = &[
+    "executor",
+    "external",
+    "fingerprint",
+    "token",
+    "approval_digest",
+    "timeout",
+];
 
 /// The fields of a receipt that hold times.
 const TIME_FIELDS: &[&str] = &["started_at", "ended_at", "at", "decided_at", "duration_us"];

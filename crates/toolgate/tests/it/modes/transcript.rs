@@ -42,6 +42,7 @@ const NOISE: &[&str] = &[
     "policy_version",
     "expires_at",
     "approval_id",
+    "approval_digest",
     "asked_by",
     "requester",
     "tool",
