@@ -6,13 +6,12 @@ use ratatui::{
     text::{Line, Span},
     widgets::Paragraph,
 };
-use toolgate::value::Timestamp;
 
 use super::{
     super::{ChatApp, app::PanelFocus, text},
     item, paint, panel,
 };
-use crate::show::{keys::offered_answers, render::format_duration, screen::CallView};
+use crate::show::{keys::offered_answers, screen::CallView};
 
 /// The most calls that are listed at once.
 const MAX_LISTED: usize = 5;
@@ -25,7 +24,7 @@ pub(super) fn panel_height(app: &ChatApp, width: u16) -> u16 {
     let keys = key_lines(app, width, true).len();
     let about = app
         .selected_approval()
-        .map_or(0, |(call, _)| request_lines(call, app.now, width - 2).len());
+        .map_or(0, |(call, _)| request_lines(call, width - 2).len());
     u16::try_from(if waiting == 0 {
         0
     } else {
@@ -57,7 +56,7 @@ pub(super) fn draw_panel(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     if let Some((call, request)) = app.selected_approval() {
         let keys = key_lines(app, width, app.is_seen(request));
         let room = usize::from(inner.height).saturating_sub(lines.len() + keys.len());
-        let mut about = request_lines(call, app.now, width.max(8) - 2);
+        let mut about = request_lines(call, width.max(8) - 2);
         if about.len() > room {
             let shown = room.saturating_sub(1);
             let more = format!("… {} more rows; v shows all of them", about.len() - shown);
@@ -150,31 +149,13 @@ fn list_lines(app: &ChatApp, width: usize, focused: bool, height: usize) -> Vec<
         .collect()
 }
 
-/// Renders the approval request of a call: how long it is valid, and everything an approver sees.
-pub(crate) fn request_lines(call: &CallView, now: Timestamp, width: usize) -> Vec<Line<'static>> {
+/// Renders the approval request of a call: everything an approver sees.
+pub(crate) fn request_lines(call: &CallView, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
-    if let Some(until) = call
-        .question
-        .as_ref()
-        .and_then(|request| request.expires_at)
-    {
-        lines.extend(text::wrap_text(
-            &expiry_text(until, now),
-            width,
-            paint::WARN,
-        ));
-    }
     match &call.shown {
         Some(Ok(shown)) => lines.extend(text::shown_lines(shown, width)),
         Some(Err(problem)) => lines.extend(text::wrap_text(problem, width, paint::BAD)),
         None => lines.push(Line::styled("loading the request …", paint::DIM)),
     }
     lines
-}
-
-fn expiry_text(until: Timestamp, now: Timestamp) -> String {
-    match u64::try_from(until.since(now).as_millis()) {
-        Ok(ms) if until > now => format!("expires in {}", format_duration(ms)),
-        _ => "expired".to_owned(),
-    }
 }

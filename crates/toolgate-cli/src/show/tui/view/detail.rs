@@ -30,7 +30,7 @@ pub(super) fn detail_lines(call: &CallView, now: Timestamp, width: usize) -> Vec
     }
     if call.state == CallState::Pending {
         push_section(&mut lines, "Approval request");
-        lines.extend(approvals::request_lines(call, now, width));
+        lines.extend(approvals::request_lines(call, width));
     } else {
         let arguments = call
             .arguments

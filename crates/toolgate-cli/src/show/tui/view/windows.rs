@@ -243,7 +243,7 @@ fn all_request_lines(
         .iter()
         .filter_map(|question| app.screen.call(question.approval_id.call_id()));
     calls
-        .flat_map(|call| approvals::request_lines(call, app.now, width))
+        .flat_map(|call| approvals::request_lines(call, width))
         .collect()
 }
 
