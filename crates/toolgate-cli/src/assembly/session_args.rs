@@ -19,7 +19,7 @@ use crate::{
 /// The model and the limits of a session.
 ///
 /// They are stored with the session, so that it is resumed without options; see
-/// [`stored_options`](super::stored_options).
+/// `assembly/stored_options.rs`.
 #[derive(Debug, Clone, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionArgs {
