@@ -27,7 +27,7 @@ pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
             }
         }
         "usual" => crate::layers::count_usual(times).await,
-        other if crate::loops::count(other, times).await => {}
+        other if crate::shapes::count(other, times).await => {}
         other => return Err(format!("there is no contender named {other}")),
     }
     Ok(())

@@ -17,12 +17,12 @@
 mod floors;
 mod instructions;
 mod layers;
-mod loops;
 mod measure;
 mod ours;
 mod page;
 mod program;
 mod same_work;
+mod shapes;
 mod store;
 mod store_floors;
 mod tui;
@@ -93,12 +93,12 @@ fn main() -> ExitCode {
             options(rest, &store::PARTS).and_then(|options| runtime.block_on(durable(&options)))
         }
         ["loop", rest @ ..] => {
-            options(rest, &loops::PARTS).and_then(|options| runtime.block_on(whole_loop(&options)))
+            options(rest, &shapes::PARTS).and_then(|options| runtime.block_on(whole_loop(&options)))
         }
         ["tui", rest @ ..] => options(rest, &tui::PARTS).and_then(|options| screens(&options)),
         // For measuring a start: the least possible work, and none at all.
         ["hello"] => {
-            runtime.block_on(loops::hello());
+            runtime.block_on(shapes::hello());
             drop(runtime);
             println!("{}", used::ResourceUse::here().line());
             Ok(())
@@ -192,7 +192,7 @@ async fn durable(options: &BenchOptions) -> Result<(), String> {
 }
 
 async fn whole_loop(options: &BenchOptions) -> Result<(), String> {
-    show(&loops::rows(options).await, options, page::with_loop)
+    show(&shapes::rows(options).await, options, page::with_loop)
 }
 
 fn screens(options: &BenchOptions) -> Result<(), String> {

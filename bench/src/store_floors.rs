@@ -177,3 +177,25 @@ impl TestDatabase {
         connection.close().await
     }
 }
+
+/// Writes records of the size that a store writes, in `commits` commits of `width` rows, and returns
+/// the seconds it took.
+pub(crate) fn write_grouped_records(
+    path: &Path,
+    commits: usize,
+    width: usize,
+) -> rusqlite::Result<f64> {
+    let connection = raw_file(path)?;
+    let start = Instant::now();
+    for commit in 0..commits {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let mut record = connection.prepare_cached("INSERT INTO records VALUES (?1, ?2)")?;
+        for caller in 0..width {
+            let key = format!("other/f/0/{caller}/{commit}");
+            let body = "{\"json\":\"a record of ordinary size, written once\"}";
+            record.execute(params![key, body])?;
+        }
+        connection.prepare_cached("COMMIT")?.execute([])?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}

@@ -1,0 +1,163 @@
+//! Shapes of time: starting a program, late turns of a run, opening a long session.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use futures::stream::BoxStream;
+use tempfile::TempDir;
+use toolgate::{
+    Model, RunEnd,
+    model::{Delta, ModelError, ModelName, ModelRequest},
+    value::SessionId,
+};
+
+use super::{LoopSetup, PeerScript, StackKind, ToolBehaviour, memory_store, sqlite_store};
+use crate::{
+    measure::{CostGoal, CostRow, cpu_ns, median},
+    used::ResourceUse,
+};
+
+/// D: a program that starts, makes one call and ends.
+pub(super) fn start(rounds: usize) -> Vec<CostRow> {
+    let mut spent = Vec::new();
+    let mut least = Vec::new();
+    let mut resident = Vec::new();
+    for _ in 0..rounds {
+        let hello = ResourceUse::by_program("hello");
+        spent.push(hello.cpu_ns as f64 / 1e6);
+        resident.push(hello.peak_kib as f64 * 1024.0 / 1e6);
+        least.push(ResourceUse::by_program("nothing").cpu_ns as f64 / 1e6);
+    }
+    let floor = Some(median(least));
+    vec![
+        CostRow::new(
+            "D: start, one call, end",
+            median(spent),
+            "ms",
+            floor,
+            "a program that does nothing",
+        )
+        .aiming(CostGoal::ValueAtMost(3.0)),
+        CostRow::new(
+            "D: the most memory it had",
+            median(resident),
+            "MB",
+            None,
+            "",
+        )
+        .aiming(CostGoal::ValueAtMost(12.0)),
+    ]
+}
+
+/// A script that notes the processor time of each request.
+struct StampedScript {
+    script: PeerScript,
+    stamps: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Model for StampedScript {
+    fn name(&self) -> &ModelName {
+        self.script.name()
+    }
+
+    fn reply<'a>(&'a self, request: &'a ModelRequest) -> BoxStream<'a, Result<Delta, ModelError>> {
+        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        stamps.push(cpu_ns());
+        drop(stamps);
+        self.script.reply(request)
+    }
+}
+
+/// E: whether a turn gets more expensive as the run grows.
+pub(super) async fn history(rounds: usize) -> Vec<CostRow> {
+    const LONG: usize = 10_000;
+    const NEAR: usize = 40;
+    let setup = LoopSetup::new(StackKind::Default, ToolBehaviour::Reads);
+    let mut near: [Vec<f64>; 3] = Default::default();
+    for _ in 0..rounds {
+        let stamps: Arc<Mutex<Vec<u64>>> = Arc::default();
+        let model = StampedScript {
+            script: PeerScript::new(LONG, 1, 0),
+            stamps: stamps.clone(),
+        };
+        let builder = toolgate::Session::ungated(model, setup.registry.clone())
+            .stack(setup.stack.clone())
+            .max_iterations(u32::MAX)
+            .window_bytes(usize::MAX)
+            .dispatcher(|dispatcher| dispatcher.store(memory_store()));
+        let session = builder.build().await.expect("opens");
+        let report = session.run("go").await.expect("runs");
+        assert_eq!(report.end, RunEnd::Completed);
+        let stamps = stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        let turns: Vec<f64> = stamps
+            .windows(2)
+            .map(|pair| (pair[1] - pair[0]) as f64 / 1e3)
+            .collect();
+        for (found, end) in near.iter_mut().zip([10 + NEAR, 1_000, LONG]) {
+            found.push(median(turns[end - NEAR..end].to_vec()));
+        }
+    }
+    let [early, late, last] = near.map(median);
+    let row = |turn: usize, value| {
+        CostRow::new(
+            format!("E: turn {turn} of a run, the default stack"),
+            value,
+            "us",
+            Some(early),
+            "turn 10 of the same run",
+        )
+        .aiming(CostGoal::RatioAtMost(1.05))
+    };
+    vec![row(1_000, late), row(LONG, last)]
+}
+
+/// Opens sessions of several lengths, as a new process does.
+pub(super) async fn opening(rounds: usize) -> Vec<CostRow> {
+    let directory = TempDir::new().expect("is made");
+    let setup = LoopSetup::new(StackKind::Default, ToolBehaviour::Reads);
+    let lengths = [50, 5_000];
+    let mut sessions = Vec::new();
+    for turns in lengths {
+        let path = directory.path().join(format!("{turns}.db"));
+        let store = sqlite_store(&path);
+        let session = setup
+            .session(PeerScript::new(turns, 1, 0))
+            .dispatcher(move |dispatcher| dispatcher.store(store))
+            .build()
+            .await
+            .expect("opens");
+        let report = session.run("go").await.expect("runs");
+        assert_eq!(report.end, RunEnd::Completed);
+        sessions.push((path, session.id()));
+    }
+    let mut spent = [Vec::new(), Vec::new()];
+    for _ in 0..rounds * 4 {
+        for (times, (path, id)) in spent.iter_mut().zip(&sessions) {
+            let start = Instant::now();
+            let store = sqlite_store(path);
+            open_session(&setup, store, *id).await;
+            times.push(start.elapsed().as_secs_f64() * 1e3);
+        }
+    }
+    let [short, long] = spent.map(median);
+    vec![
+        CostRow::new(
+            "opening a session of 5,000 turns, SQLite",
+            long,
+            "ms",
+            Some(short),
+            "the same of 50 turns",
+        )
+        .aiming(CostGoal::ValueAtMost(10.0)),
+    ]
+}
+
+async fn open_session(setup: &LoopSetup, store: toolgate::store::StoreHandle, id: SessionId) {
+    let session = setup
+        .session(PeerScript::new(0, 1, 0))
+        .window_bytes(400_000)
+        .dispatcher(move |dispatcher| dispatcher.store(store).session(id).take_over());
+    drop(session.build().await.expect("opens again"));
+}
