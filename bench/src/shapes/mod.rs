@@ -238,7 +238,12 @@ impl LoopSetup {
             StackKind::Asking(count) => through(count).layer(AskFirst).build().expect("in order"),
             StackKind::Default => {
                 // Approval of a tool that may write is not what is measured here.
-                let config = Config::parse("").expect("valid");
+                let rules = if behaviour == ToolBehaviour::Writes {
+                    "[layers.policy]\nrules = [{ effect = \"allow\", tool = \"echo\" }]"
+                } else {
+                    ""
+                };
+                let config = Config::parse(rules).expect("valid");
                 let built = config.build(registry.clone(), &Resources::new());
                 built.expect("the default stack builds")
             }

@@ -76,6 +76,12 @@ pub trait Probe: Send + Sync + 'static {
     /// When it completes, the intent is as durable as this tool needs.
     fn before_start(&self, call: &Call, outside: bool) -> StartPermit;
 
+    /// Completes when the request for the call is durable. Known now by default: requests are not
+    /// recorded here.
+    fn when_recorded(&self, _call: &Call) -> StartPermit {
+        StartPermit::Now(Ok(()))
+    }
+
     /// Records progress of the tool.
     fn report_progress(&self, call: &Call, progress: Progress);
 

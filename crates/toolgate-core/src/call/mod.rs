@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Admission, AgentId, Annotations, ApprovalAnswer, Arguments, CallEnv, CallId, IdempotencyKey,
-    Json, Labels, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StopActions,
-    StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
+    Json, Labels, Outcome, Principal, RecordKey, SessionId, SettledOutcome, ShownTool, StartPermit,
+    StopActions, StopReason, StoreError, Timestamp, ToolName, ToolSpec, TurnId, Verdict,
     call::{
         access::CallAccessJudge, extensions::CallExtensions, requirement::ApprovalRequirements,
     },
@@ -447,7 +447,24 @@ impl Call {
         &self.fixed.env
     }
 
-    /// Performs `act` once for this call, however often the call enters the stack.
+    /// Waits until the request for the call is durable. A call enters the stack before that, so
+    /// that its request, its start and what it waits for are one write. A layer that acts on
+    /// something outside the call before it runs `next` waits for this first: after a crash, there
+    /// is then a call to which the action belongs. The executor of a call that may write waits by
+    /// itself.
+    ///
+    /// # Errors
+    ///
+    /// [`StopReason`] if the request cannot be recorded. Then the call does not run.
+    pub async fn wait_until_recorded(&self) -> Result<(), StopReason> {
+        match self.env().probe().when_recorded(self) {
+            StartPermit::Now(recorded) => recorded,
+            StartPermit::Later(recorded) => recorded.await,
+        }
+    }
+
+    /// Performs `act` once for this call, however often the call enters the stack. The request for
+    /// the call is durable before `act` runs.
     ///
     /// The answer is stored under the call's id and `key` and returned from there afterwards. If
     /// the process is lost between `act` and the write, `act` runs again: an effect that must not
@@ -471,6 +488,9 @@ impl Call {
         if let Some(kept) = store.load_json(&key).await? {
             return Ok(kept);
         }
+        self.wait_until_recorded()
+            .await
+            .map_err(|stop| StoreError::Backend(stop.to_string().into()))?;
         let done = act().await;
         // Another process may have been faster: the stored answer stands for both.
         Ok(store

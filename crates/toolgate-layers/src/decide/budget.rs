@@ -172,6 +172,9 @@ impl Budget {
             self.billing.recover(id, ExpenseState::Spent).await?;
             return Ok(None);
         }
+        // A reservation belongs to a call that is on record; one without is found and released.
+        let recorded = call.wait_until_recorded().await;
+        recorded.map_err(|stop| StoreError::Backend(stop.to_string().into()))?;
         self.billing.reserve(charge).await.map(Some)
     }
 }

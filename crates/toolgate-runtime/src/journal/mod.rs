@@ -5,10 +5,14 @@
 //! a store that answers at once no task is ever started; with a slower one, a separate task
 //! finishes the write, so that a caller that stops waiting cannot tear it.
 //!
+//! A caller that goes on to hand over more can have a write held: it is written together with what
+//! follows, at the latest before anything waits ([`held`]).
+//!
 //! Only one journal of a session writes at a time, whatever process it is in: it holds the lease of
 //! the session. Once another journal has taken the lease, nothing more is written here.
 
 pub(crate) mod bus;
+pub(crate) mod held;
 
 use std::{
     future::Future,
@@ -30,6 +34,7 @@ use toolgate_core::{
     run_contained, run_contained_sync,
 };
 
+pub(crate) use self::held::{RunnableCall, WriteTiming};
 use crate::{
     Bus,
     lease::{SessionLease, SessionOrigin},
@@ -55,9 +60,13 @@ struct JournalState {
     sequence: u64,
     /// The number of the last event in the store.
     durable_sequence: u64,
-    /// The numbers of writes that were handed over and that are durable.
+    /// The numbers of writes that were handed over, that are not held any more, and that are
+    /// durable.
     handed: u64,
+    released: u64,
     durable: u64,
+    /// The number of calls that were started and have not come to wait yet.
+    runnable: usize,
     waiting: WriteBatch,
     /// Those of the waiting records that another process may write first.
     contested: Vec<ContestedRecord>,
@@ -66,6 +75,8 @@ struct JournalState {
     failed: Option<JournalError>,
     /// Cancelled by the first failure.
     ended: CancellationToken,
+    /// The time of the last write under the lease.
+    confirmed_at: Timestamp,
 }
 
 /// Reason why the journal failed. From then on nothing is written, and nothing that has to be
@@ -106,6 +117,14 @@ pub(crate) struct BatchExtras {
 }
 
 impl BatchExtras {
+    /// Creates the extras of a write with these records.
+    pub(crate) fn with_records(records: Vec<(RecordKey, StoreRecord)>) -> Self {
+        Self {
+            records,
+            ..Self::default()
+        }
+    }
+
     /// Creates the extras of a write that consumes the mailbox up to item `number`.
     pub(crate) fn consuming(number: u64) -> Self {
         Self {
@@ -128,6 +147,8 @@ struct ContestedRecord {
 struct BatchInFlight {
     events: Vec<Arc<Event>>,
     ticket: u64,
+    /// The time at which the write began.
+    begun_at: Timestamp,
     /// The batch and its contested records, to write it again without those that lost.
     retry: Option<(WriteBatch, Vec<ContestedRecord>)>,
 }
@@ -183,13 +204,16 @@ impl Journal {
             sequence,
             durable_sequence: sequence,
             handed: 0,
+            released: 0,
             durable: 0,
+            runnable: 0,
             waiting: WriteBatch::default(),
             contested: Vec::new(),
             writing: false,
             waiters: Vec::new(),
             failed: None,
             ended: CancellationToken::new(),
+            confirmed_at: clock.now(),
         };
         Self(Arc::new(JournalWriter {
             session,
@@ -243,7 +267,14 @@ impl Journal {
     /// Completes when everything handed over so far is durable.
     pub(crate) fn when_flushed(&self) -> WriteAck {
         let handed = self.0.lock_state().handed;
-        self.0.when_durable(handed)
+        WriteAck::held(&self.0, handed)
+    }
+
+    /// Checks whether the store has confirmed the lease within its duration. If it has not, another
+    /// process may have taken the session.
+    pub(crate) fn is_lease_current(&self) -> bool {
+        let confirmed_at = self.0.lock_state().confirmed_at;
+        self.0.clock.now().since(confirmed_at) < self.0.driving.span()
     }
 
     /// Hands over events and records that belong to one write. The order of the calls is the order
@@ -255,10 +286,7 @@ impl Journal {
     ) -> WriteAck {
         self.append_with(
             drafts,
-            BatchExtras {
-                records: records.into_iter().collect(),
-                ..BatchExtras::default()
-            },
+            BatchExtras::with_records(records.into_iter().collect()),
         )
     }
 
@@ -283,7 +311,7 @@ impl Journal {
             records: vec![record],
             ..BatchExtras::default()
         };
-        let durable = self.hand_over(draft, along, Some(contested));
+        let durable = self.hand_over(draft, along, Some(contested), WriteTiming::Now);
         async move {
             durable.await?;
             Ok(!lost.load(Ordering::SeqCst))
@@ -296,7 +324,7 @@ impl Journal {
         drafts: impl IntoIterator<Item = PendingEvent>,
         along: BatchExtras,
     ) -> WriteAck {
-        self.hand_over(drafts, along, None)
+        self.hand_over(drafts, along, None, WriteTiming::Now)
     }
 
     fn hand_over(
@@ -304,6 +332,7 @@ impl Journal {
         drafts: impl IntoIterator<Item = PendingEvent>,
         along: BatchExtras,
         contested: Option<ContestedRecord>,
+        timing: WriteTiming,
     ) -> WriteAck {
         let now = self.0.clock.now();
         let mut state = self.0.lock_state();
@@ -325,9 +354,9 @@ impl Journal {
         if state.sequence == before && along.records.is_empty() && along.entries.is_empty() {
             // Only earlier writes have to become durable. Consumed mailbox items wait for the next
             // write: if there is none, they are processed again, which changes nothing.
-            let handed = state.handed;
+            let ticket = state.handed;
             drop(state);
-            return self.0.when_durable(handed);
+            return WriteAck::held(&self.0, ticket);
         }
         let event = (state.sequence > before).then_some(state.sequence);
         state
@@ -337,12 +366,10 @@ impl Journal {
         append_list(&mut state.waiting.entries, along.entries);
         state.handed += 1;
         let ticket = state.handed;
-        // The first writer leads; the others only queue and are written by it.
-        let lead = !std::mem::replace(&mut state.writing, true);
-        drop(state);
-        if lead {
-            JournalWriter::write_batches(&self.0);
+        if timing == WriteTiming::Held {
+            return WriteAck::held(&self.0, ticket);
         }
+        JournalWriter::release_writes(&self.0, state);
         self.0.when_durable(ticket)
     }
 }
@@ -385,6 +412,18 @@ impl JournalWriter {
         }
     }
 
+    /// Begins to write everything that was handed over, unless a write is under way: then it is part
+    /// of the next one.
+    fn release_writes(writer: &Arc<Self>, mut state: MutexGuard<'_, JournalState>) {
+        state.released = state.handed;
+        // The first writer leads; the others only queue and are written by it.
+        let lead = !std::mem::replace(&mut state.writing, true);
+        drop(state);
+        if lead {
+            writer.write_batches();
+        }
+    }
+
     fn next_batch(&self) -> Option<(BoxFuture<'static, Result<u64, StoreError>>, BatchInFlight)> {
         let mut state = self.lock_state();
         // A batch that only consumes mailbox items waits for the next one that writes something.
@@ -397,6 +436,7 @@ impl JournalWriter {
         let in_flight = BatchInFlight {
             events: batch.events.clone(),
             ticket: state.handed,
+            begun_at: self.clock.now(),
             retry: (!contested.is_empty()).then(|| (batch.clone(), contested)),
         };
         // The position has the revision and the fence: the store rejects the write if another
@@ -415,6 +455,7 @@ impl JournalWriter {
             (Ok(revision), _) => {
                 state.durable_sequence = revision;
                 state.durable = batch.ticket;
+                state.confirmed_at = batch.begun_at;
                 // Published under the lock: the order on the bus is the order of the log.
                 for event in batch.events {
                     self.bus.publish(event);
@@ -455,8 +496,11 @@ impl JournalWriter {
 }
 
 impl JournalState {
-    /// Checks whether anything waits to be written.
+    /// Checks whether anything waits to be written and is not held.
     fn has_work(&self) -> bool {
+        if self.released <= self.durable {
+            return false;
+        }
         let WriteBatch {
             events,
             records,
@@ -597,21 +641,58 @@ fn store_panicked() -> StoreError {
     StoreError::Backend("the store panicked".into())
 }
 
-/// Completes when what was handed over is durable. Dropping it does not undo the write.
+/// Completes when what was handed over is durable. Dropping it does not undo the write. A held write
+/// begins when this is awaited.
 #[must_use = "a write is only known to be durable once this completes"]
 pub(crate) enum WriteAck {
     Now(Result<(), JournalError>),
     Later(oneshot::Receiver<Result<(), JournalError>>),
+    Held(HeldWrite),
+}
+
+/// A write that is held, by its number.
+pub(crate) struct HeldWrite {
+    writer: Arc<JournalWriter>,
+    ticket: u64,
+}
+
+impl WriteAck {
+    /// Returns the number of a write that is held.
+    pub(crate) fn held_number(&self) -> Option<u64> {
+        match self {
+            Self::Held(HeldWrite { ticket, .. }) => Some(*ticket),
+            Self::Now(_) | Self::Later(_) => None,
+        }
+    }
+
+    fn held(writer: &Arc<JournalWriter>, ticket: u64) -> Self {
+        Self::Held(HeldWrite {
+            writer: writer.clone(),
+            ticket,
+        })
+    }
 }
 
 impl Future for WriteAck {
     type Output = Result<(), JournalError>;
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match &mut *self {
-            Self::Now(result) => Poll::Ready(result.clone()),
-            Self::Later(told) => Pin::new(told)
-                .poll(cx)
-                .map(|told| told.unwrap_or(Err(JournalError::Stopped))),
+        loop {
+            match &mut *self {
+                Self::Now(result) => return Poll::Ready(result.clone()),
+                Self::Later(told) => {
+                    let told = Pin::new(told).poll(cx);
+                    return told.map(|told| told.unwrap_or(Err(JournalError::Stopped)));
+                }
+                Self::Held(HeldWrite { writer, ticket }) => {
+                    let state = writer.lock_state();
+                    if state.released < *ticket {
+                        JournalWriter::release_writes(writer, state);
+                    } else {
+                        drop(state);
+                    }
+                    *self = writer.when_durable(*ticket);
+                }
+            }
         }
     }
 }

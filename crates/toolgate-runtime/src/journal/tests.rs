@@ -284,3 +284,52 @@ fn in_every_order_a_subscriber_gets_everything_that_is_published_after_it_subscr
         });
     });
 }
+
+#[test]
+fn in_every_order_what_is_held_is_written_before_anything_waits() {
+    explore(|| {
+        block_on(async {
+            let setting = open(64, slow_store).await;
+            let journal = setting.journal.clone();
+            let mut subscription = setting.bus.subscribe();
+            let hold = |journal: &Journal, number| {
+                let extras = BatchExtras::default();
+                drop(journal.append_at(WriteTiming::Held, [event(number)], extras));
+            };
+            let runnable = journal.note_runnable();
+            let (leave, left) = oneshot::channel();
+            let of_call = journal.clone();
+            let call = spawn(async move {
+                let work = async {
+                    hold(&of_call, 1);
+                    shuttle::future::yield_now().await;
+                    hold(&of_call, 2);
+                };
+                runnable.drive(work).await;
+                let _ = leave.send(());
+            });
+            let driver = async {
+                hold(&journal, 0);
+                left.await.expect("the call leaves");
+                hold(&journal, 3);
+                // Only what is written is published, so this would wait for ever.
+                let mut published = Vec::new();
+                while published.len() < 4 {
+                    if let Some(BusDelivery::Event(event)) = subscription.next().await {
+                        published.push(number_of(&event));
+                    }
+                }
+                published
+            };
+            let mut published = journal.flush_while_waiting(driver).await;
+            call.await.expect("ends");
+            assert_eq!(
+                published,
+                setting.stored_numbers().await,
+                "the order of the log"
+            );
+            published.sort_unstable();
+            assert_eq!(published, [0, 1, 2, 3]);
+        });
+    });
+}

@@ -106,6 +106,11 @@ impl SessionLease {
         }
     }
 
+    /// Returns how long the lease lasts without renewal.
+    pub(crate) fn span(&self) -> Duration {
+        self.span
+    }
+
     /// Waits until the lease should be renewed if nothing is written meanwhile.
     pub(crate) async fn wait_until_due(&self) {
         self.clock.sleep(self.span / 3).await;

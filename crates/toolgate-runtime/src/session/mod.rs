@@ -363,7 +363,8 @@ impl SessionShared {
         options: RunOptions,
         cancel: CancellationToken,
     ) -> BoxFuture<'static, Result<RunReport, SessionError>> {
-        Box::pin(async move {
+        let journal = self.journal().clone();
+        let run = async move {
             let Some(RunInput(message)) = input else {
                 return self.resume_run(options, cancel).await?.drive_run().await;
             };
@@ -379,9 +380,14 @@ impl SessionShared {
                 }
                 _ => self.open_run(conversation, options, cancel)?,
             };
-            run.add_user_message(message, false).1.await?;
+            let (_, taken) = run.add_user_message(message, false);
+            // A session that was idle may have been taken over; then the model is not asked.
+            if !run.shared.journal().is_lease_current() {
+                taken.await?;
+            }
             run.drive_run().await
-        })
+        };
+        Box::pin(async move { journal.flush_while_waiting(run).await })
     }
 
     /// Settles the calls that the last run left open, and returns the run with `options` that comes

@@ -39,6 +39,8 @@ pub struct TurnRun {
     /// The time at which the first pending approval request expires, and the sleep until then.
     expiry: Option<(Timestamp, BoxFuture<'static, ()>)>,
     found: RecoveredTurn,
+    /// True if the end of the turn is written with what its owner writes next.
+    holds_end: bool,
 }
 
 /// Pause after the mailbox could not be read.
@@ -73,7 +75,15 @@ impl TurnRun {
             grace: None,
             expiry: None,
             found,
+            holds_end: false,
         }
+    }
+
+    /// Lets the owner write the end of the turn together with what follows: with the end of the run,
+    /// or with the next request to the model.
+    pub(crate) fn holding_end(mut self) -> Self {
+        self.holds_end = true;
+        self
     }
 
     /// Returns the turn's id.
@@ -175,6 +185,20 @@ impl TurnRun {
         &mut self,
         when_suspended: WhenSuspended,
     ) -> Result<TurnReport, DispatchError> {
+        let journal = self.active.shared.journal.clone();
+        let report = journal
+            .flush_while_waiting(self.drive_steps(when_suspended))
+            .await?;
+        if !self.holds_end {
+            journal.when_flushed().await?;
+        }
+        Ok(report)
+    }
+
+    async fn drive_steps(
+        &mut self,
+        when_suspended: WhenSuspended,
+    ) -> Result<TurnReport, DispatchError> {
         loop {
             // Checked first: what cannot be recorded must not run.
             if let Some(error) = self.active.shared.journal.failure() {
@@ -188,7 +212,13 @@ impl TurnRun {
                     Urgency::Request,
                     calls.into_iter().map(DriverInput::StartCall),
                 ),
-                TurnStep::Ask(calls) => self.ask_approver(calls),
+                TurnStep::Ask(calls) => {
+                    if self.approver.is_some() {
+                        // A request is durable before an approver sees it.
+                        self.active.shared.journal.when_flushed().await?;
+                    }
+                    self.ask_approver(calls);
+                }
                 TurnStep::Continue => return self.finish_turn().await,
                 TurnStep::Done => {
                     let end = self.turn_end();
@@ -415,7 +445,8 @@ impl TurnRun {
                 self.lanes.finish_call(at);
                 continue;
             }
-            let task = tokio::spawn(self.active.clone().run_call(at));
+            let runnable = self.active.shared.journal.note_runnable();
+            let task = tokio::spawn(self.active.clone().run_call(at, runnable));
             let mut state = self.active.lock_state();
             // A task that has ended by now has queued its `LeaveGuard` item, which clears this again.
             state.work[at].task = Some(task);
@@ -472,7 +503,14 @@ impl TurnRun {
             state.turn.slots().iter().filter_map(status).collect()
         };
         shared.late.remember(settled);
-        self.active.record_settled().await?;
+        let settled = self.active.record_settled();
+        if self.holds_end {
+            // The owner writes the rest. The opening is awaited, so that a run with a fast model is
+            // never ahead of its log by more than the results of one turn.
+            self.active.when_opened().await?;
+        } else {
+            settled.await?;
+        }
         let end = self.turn_end();
         Ok(self.build_report(end))
     }

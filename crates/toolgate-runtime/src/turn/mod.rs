@@ -183,7 +183,18 @@ impl Dispatcher {
     ///
     /// If the future is dropped, the requests may have been written. The turn is then open in the
     /// store and can be resumed with [`Dispatcher::recover_turns`].
-    pub async fn open_turn(&self, mut request: TurnRequest) -> Result<TurnRun, DispatchError> {
+    pub async fn open_turn(&self, request: TurnRequest) -> Result<TurnRun, DispatchError> {
+        let turn = self.open_held_turn(request).await?;
+        self.0.journal.when_flushed().await?;
+        Ok(turn)
+    }
+
+    /// Opens a turn like [`Dispatcher::open_turn`], but holds the write: it begins when the first
+    /// call starts or anything waits. A call that may write waits for it.
+    pub(crate) async fn open_held_turn(
+        &self,
+        mut request: TurnRequest,
+    ) -> Result<TurnRun, DispatchError> {
         // Held until the turn is durable: of two requests that continue the same turn, the second
         // must see the record of the first.
         let _one_at_a_time = self.0.inputs.lock().await;
@@ -201,16 +212,15 @@ impl Dispatcher {
                 info.turn
             };
         }
-        let active = self.write_opening(request).await?;
-        // Registered only now: an opening that could not be written must not be found by an input.
+        let active = self.hold_opening(request)?;
         self.0.register_turn(&active);
         active.settle_provider_calls().await?;
         let turn = active.info.turn;
         Ok(TurnRun::new(active, RecoveredTurn::empty(turn)))
     }
 
-    /// Writes the requests, with the events and records that belong to the same write.
-    async fn write_opening(&self, request: TurnRequest) -> Result<Arc<OpenTurn>, DispatchError> {
+    /// Hands over the requests, with the events and records that belong to the same write.
+    fn hold_opening(&self, request: TurnRequest) -> Result<Arc<OpenTurn>, DispatchError> {
         let TurnRequest {
             view,
             calls,
@@ -239,9 +249,8 @@ impl Dispatcher {
         ));
         // Same write as the opening, so a turn cannot get a second successor after a crash.
         records.extend(after.map(|after| (RecordKey::Successor(after), StoreRecord::Turn(turn))));
-        active
-            .request_calls(events, TurnEvent::TurnOpened { size, after }, records)
-            .await?;
+        let opened = TurnEvent::TurnOpened { size, after };
+        active.request_calls(events, opened, records);
         Ok(active)
     }
 

@@ -67,7 +67,7 @@ impl Dispatcher {
         let active = self.rebuild_turn(turn, &view, stack).await?;
         // Taken before anything is changed: it reports what the lost process left.
         let mut found = RecoveredTurn::from_open_turn(&active);
-        self.0.await_all(active.apply_stored_approvals()).await?;
+        active.apply_stored_approvals();
         active.expire_requests(self.0.clock.now());
         active.settle_provider_calls().await?;
         self.recover_started(&active, &mut found).await?;

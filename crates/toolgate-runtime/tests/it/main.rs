@@ -8,6 +8,7 @@ mod deliveries;
 mod dispatch;
 mod driver_change;
 mod driving;
+mod held_writes;
 mod hostile;
 mod interleavings;
 mod journal;

@@ -354,6 +354,8 @@ impl SessionRun {
         if cancel.is_cancelled() {
             self.stop_turn(&handle).await?;
         }
+        // The end of the turn is written with the end of the run, or before the model is awaited.
+        let run = run.holding_end();
         let driving = async move {
             if waits {
                 run.run_to_end().await
@@ -470,6 +472,7 @@ pub(crate) struct DelegationResult {
 impl Drop for SessionRun {
     fn drop(&mut self) {
         self.write_results();
+        self.shared.journal().flush();
         // From now on `say` and `interrupt` report that no run is under way.
         *self.shared.lock_control() = None;
     }

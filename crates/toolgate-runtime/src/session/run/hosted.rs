@@ -206,6 +206,8 @@ impl HostedRun {
             Err(error) => return Err(self.end_with_error(error).await),
         }
         self.run.check_journal().await?;
+        // The host asks the model now, which takes its time.
+        self.run.shared.journal().flush();
         Ok(&self.run.conversation.request)
     }
 
@@ -216,6 +218,8 @@ impl HostedRun {
     /// Fails if no model was asked, or if the calls could not be recorded.
     pub async fn submit_reply(&mut self, reply: Reply) -> Result<Vec<HostAction>, SessionError> {
         self.turn = self.run.accept_reply(reply).await?;
+        // The requests are durable before the host runs anything.
+        self.run.shared.journal().when_flushed().await?;
         self.advance_turn().await
     }
 

@@ -4,7 +4,11 @@ use std::sync::Arc;
 
 use toolgate_core::{ModelName, SessionEvent, ToolChoice, TurnInfo, View};
 
-use crate::{RunError, journal::PendingEvent, session::run::steps::SessionRun};
+use crate::{
+    RunError,
+    journal::{BatchExtras, PendingEvent, WriteTiming},
+    session::run::steps::SessionRun,
+};
 
 impl SessionRun {
     /// Prepares the request and records that the model is asked. Returns nothing if the run was
@@ -39,10 +43,12 @@ impl SessionRun {
         let drafts = events
             .into_iter()
             .map(|event| PendingEvent::Loop(info.clone(), event));
+        let along = BatchExtras::with_records(std::mem::take(&mut self.unwritten));
+        // Held: a model that does not answer at once lets it be written.
         let durable = self
             .shared
             .journal()
-            .append(drafts, std::mem::take(&mut self.unwritten));
+            .append_at(WriteTiming::Held, drafts, along);
         if self.hold.as_ref().is_some_and(|hold| !hold.is_empty()) {
             // Recovery has to know whether the request was sent. A failed journal is reported by
             // the next write.

@@ -18,7 +18,7 @@ use crate::{
     BudgetReservation, CallResult, OnCap, PendingCall, RunError, RunOptions, RunReport,
     SessionError, StrategyAction, TurnEnd, TurnReport, TurnRequest, TurnRun,
     agent::handoff_limits::store_handoffs,
-    journal::{PendingEvent, WriteAck},
+    journal::{BatchExtras, PendingEvent, WriteAck, WriteTiming},
     session::{
         SessionShared, SteeringMessage,
         conversation::{Conversation, ConversationState},
@@ -188,7 +188,7 @@ impl SessionRun {
         self.ahead.get_or_insert_with(ahead).clone()
     }
 
-    /// Adds a message of the user to the conversation.
+    /// Adds a message of the user to the conversation. The write is held.
     pub(crate) fn add_user_message(&mut self, message: Message, steering: bool) -> (u64, WriteAck) {
         let number = self.conversation.next;
         let run = if steering {
@@ -223,12 +223,10 @@ impl SessionRun {
         if !steering {
             records.push(self.run_record(number));
         }
-        (
-            number,
-            self.shared
-                .journal()
-                .append([PendingEvent::Loop(info, event)], records),
-        )
+        let along = BatchExtras::with_records(records);
+        let journal = self.shared.journal();
+        let event = PendingEvent::Loop(info, event);
+        (number, journal.append_at(WriteTiming::Held, [event], along))
     }
 
     /// Returns the options of the run that message `number` begins, as a record for the same write.
@@ -270,8 +268,8 @@ impl SessionRun {
         Ok(())
     }
 
-    /// Adds a reply to the conversation. If it asks for calls, they are requested and durable when
-    /// this returns, and nothing has run.
+    /// Adds a reply to the conversation. If it asks for calls, they are requested, and nothing has
+    /// run. The write is held.
     pub(crate) async fn accept_reply(
         &mut self,
         reply: Reply,
@@ -321,7 +319,9 @@ impl SessionRun {
             let drafts = events
                 .into_iter()
                 .map(|event| PendingEvent::Loop(info.clone(), event));
-            self.shared.journal().append(drafts, [record]).await?;
+            let along = BatchExtras::with_records(vec![record]);
+            let journal = self.shared.journal();
+            drop(journal.append_at(WriteTiming::Held, drafts, along));
             return Ok(None);
         }
         let view = self.conversation.request.view.clone();
@@ -333,7 +333,7 @@ impl SessionRun {
         // The conversation has the results of that turn, so it is settled.
         request.trusted = true;
         request.stack = Some(self.stack());
-        Ok(Some(self.shared.dispatcher.open_turn(request).await?))
+        Ok(Some(self.shared.dispatcher.open_held_turn(request).await?))
     }
 
     /// Returns the stack that the calls of this iteration go through.

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     DispatchError, JournalError,
     approvals::voting::{self, AdmittedAnswer},
-    journal::{BatchExtras, PendingEvent, WriteAck},
+    journal::{BatchExtras, PendingEvent, WriteAck, WriteTiming},
     turn::queue::Urgency,
 };
 
@@ -84,10 +84,13 @@ impl OpenTurn {
                     .chain(request.expires_at)
                     .min();
                 state.work[at].pending = Some(Box::new(request));
-                Ok(self
-                    .shared
-                    .journal
-                    .append([PendingEvent::Tool(invocation, event)], [(key, question)]))
+                let along = BatchExtras::with_records(vec![(key, question)]);
+                // Held: the driver writes it before anyone is asked, or with the end of the run.
+                Ok(self.shared.journal.append_at(
+                    WriteTiming::Held,
+                    [PendingEvent::Tool(invocation, event)],
+                    along,
+                ))
             }
             // Settled meanwhile, by an interruption.
             Err(_) if state.turn.slots()[at].status().is_some() => Ok(WriteAck::Now(Ok(()))),
@@ -280,8 +283,8 @@ impl OpenTurn {
     }
 
     /// Applies approvals that were in the store when the turn was loaded. Denials descend the stack
-    /// unchanged.
-    pub(crate) fn apply_stored_approvals(&self) -> Vec<WriteAck> {
+    /// unchanged. The events are held: they repeat what is stored.
+    pub(crate) fn apply_stored_approvals(&self) {
         let mut state = self.lock_state();
         let waiting = |(slot, work): (&InvocationSlot, &InvocationState)| {
             // Only an answer to the pending generation counts; earlier ones were applied before.
@@ -300,7 +303,7 @@ impl OpenTurn {
             .zip(&state.work)
             .filter_map(waiting)
             .collect();
-        let take = |at: usize| {
+        for at in found {
             let answer = state.work[at]
                 .resumed
                 .answers
@@ -308,9 +311,12 @@ impl OpenTurn {
                 .expect("the newest answer was just seen");
             let event = self.approval_event(state.turn.slots()[at].invocation(), &answer);
             state.advance_answered(at, answer);
-            self.shared.journal.append(event, [])
-        };
-        found.into_iter().map(take).collect()
+            drop(
+                self.shared
+                    .journal
+                    .append_at(WriteTiming::Held, event, BatchExtras::default()),
+            );
+        }
     }
 }
 

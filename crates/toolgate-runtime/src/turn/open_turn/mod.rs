@@ -12,7 +12,7 @@ use toolgate_core::{
 };
 
 use crate::{
-    journal::{BatchExtras, PendingEvent, WriteAck},
+    journal::{BatchExtras, PendingEvent, RunnableCall, WriteAck, WriteTiming},
     turn::{
         DispatcherShared,
         open_turn::probe::TurnProbe,
@@ -72,6 +72,8 @@ pub(crate) struct OpenTurnState {
     interrupted: bool,
     /// The event that settles the turn has been written.
     said_settled: bool,
+    /// The number of the write that opens the turn, if it was opened in this process.
+    opening: Option<u64>,
     /// The time at which the first pending approval request expires.
     expires_next: Option<Timestamp>,
 }
@@ -194,6 +196,7 @@ impl OpenTurn {
                 retired: false,
                 interrupted: false,
                 said_settled: false,
+                opening: None,
                 expires_next: None,
             });
             Self {
@@ -214,13 +217,14 @@ impl OpenTurn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests every invocation and makes the turn durable. `records` are part of the same write.
+    /// Requests every invocation. `records` are part of the same write, which is held: a call that
+    /// waits or starts, or the end of the run, is written together with it.
     pub(crate) fn request_calls(
         &self,
         before: Vec<SessionEvent>,
         opened: TurnEvent,
         records: Vec<(RecordKey, StoreRecord)>,
-    ) -> WriteAck {
+    ) {
         let mut state = self.lock_state();
         let mut drafts = Vec::with_capacity(before.len() + 1 + state.work.len());
         drafts.extend(
@@ -243,7 +247,19 @@ impl OpenTurn {
                 .expect("a new invocation can be requested");
             drafts.push(PendingEvent::Tool(invocation, event));
         }
-        self.shared.journal.append(drafts, records)
+        let along = BatchExtras::with_records(records);
+        let journal = &self.shared.journal;
+        let opening = journal.append_at(WriteTiming::Held, drafts, along);
+        state.opening = opening.held_number();
+    }
+
+    /// Completes when the write that opened the turn is durable.
+    pub(crate) fn when_opened(&self) -> WriteAck {
+        match self.lock_state().opening {
+            Some(number) => self.shared.journal.when_written(number),
+            // It was loaded from the store, or the journal has failed and reports that itself.
+            None => WriteAck::Now(Ok(())),
+        }
     }
 
     /// Returns what the scheduler has to know about a call.
@@ -314,16 +330,19 @@ impl OpenTurn {
     }
 
     /// Sends one call through the stack and records its outcome.
-    pub(crate) async fn run_call(self: Arc<Self>, at: usize) {
+    pub(crate) async fn run_call(self: Arc<Self>, at: usize, runnable: RunnableCall) {
         // Notifies the driver even if this task is aborted.
         let _left = LeaveGuard { active: &self, at };
-        let outcome = self.stack.run(self.build_call(at, None)).await;
+        let descent = self.stack.run(self.build_call(at, None));
+        let outcome = runnable.drive(descent).await;
         let durable = match outcome {
             Outcome::Settled(settled) => self.settle_call(at, *settled, StackEntry::Down),
             Outcome::Suspended(suspension) => self.suspend_call(at, *suspension),
         };
         // The driver checks the journal itself and reports its failure.
         let _ = match durable {
+            // The driver continues now, and its next write has it.
+            Ok(WriteAck::Held(_)) => Ok(()),
             Ok(durable) => durable.await,
             // Boxed because it is rare: the future of every call stays small without it.
             Err(instead) => Box::pin(self.close_call(at, *instead)).await,

@@ -8,7 +8,7 @@ use toolgate_core::{
 };
 
 use super::{OpenTurn, StackEntry};
-use crate::journal::{JournalError, PendingEvent, WriteAck};
+use crate::journal::{BatchExtras, JournalError, PendingEvent, WriteAck, WriteTiming};
 
 /// Records what calls report while they run.
 pub(super) struct TurnProbe(pub(super) Weak<OpenTurn>);
@@ -28,6 +28,19 @@ impl Probe for TurnProbe {
                 StartPermit::Later(Box::pin(async move { durable.await.map_err(not_recorded) }))
             }
             Ok((_, false)) => StartPermit::Now(Ok(())),
+        }
+    }
+
+    fn when_recorded(&self, _: &Call) -> StartPermit {
+        let Some(active) = self.0.upgrade() else {
+            return StartPermit::Now(Err(StopReason::NotRecorded("the turn is gone".into())));
+        };
+        let not_recorded = |error: JournalError| StopReason::NotRecorded(error.to_string());
+        match active.when_opened() {
+            WriteAck::Now(written) => StartPermit::Now(written.map_err(not_recorded)),
+            opening => {
+                StartPermit::Later(Box::pin(async move { opening.await.map_err(not_recorded) }))
+            }
         }
     }
 
@@ -141,7 +154,17 @@ impl OpenTurn {
         let label = long_running_progress(call, |label| self.shared.visible_text(label));
         let events = [event].into_iter().chain(label);
         let events = events.map(|event| PendingEvent::Tool(invocation.clone(), event));
-        Ok((self.shared.journal.append(events, records), writes))
+        let along = BatchExtras::with_records(records.collect());
+        // A read runs while its opening is written; its start need not be in that write.
+        let journal = &self.shared.journal;
+        let is_opening_held = state.opening.is_some_and(|number| journal.holds(number));
+        let timing = if writes || is_opening_held {
+            WriteTiming::Now
+        } else {
+            WriteTiming::Held
+        };
+        let written = journal.append_at(timing, events, along);
+        Ok((written, writes))
     }
 
     /// Returns what events may show of the arguments that run, if they are not the requested ones.

@@ -10,7 +10,7 @@ use toolgate_core::{
 
 use super::{InvocationState, OpenTurn, OpenTurnState, StackEntry, is_pending};
 use crate::{
-    journal::{BatchExtras, JournalError, PendingEvent, WriteAck},
+    journal::{BatchExtras, JournalError, PendingEvent, WriteAck, WriteTiming},
     turn::settled_outcome,
 };
 
@@ -48,6 +48,13 @@ impl OpenTurn {
                 RejectCode::after_settled(status),
             ));
         }
+        // What may have changed something is durable at once. The result of a read can be had
+        // again, so it may wait until something else is written or anything waits.
+        let timing = if started && work[at].may_write() {
+            WriteTiming::Now
+        } else {
+            WriteTiming::Held
+        };
         settled.attempts = settled.attempts.max(slot.attempts());
         self.redact_operator_detail(&mut settled);
         let shown = self.shared.visible_json(&settled.value);
@@ -92,7 +99,8 @@ impl OpenTurn {
         );
         let records = [outcome].into_iter().chain(ended).chain(added);
         let records = records.chain(unwritten).collect();
-        Ok(self.shared.journal.append_with(
+        Ok(self.shared.journal.append_at(
+            timing,
             drafts.chain(whole),
             BatchExtras {
                 records,
@@ -298,7 +306,10 @@ impl OpenTurn {
             return self.shared.journal.when_flushed();
         }
         let (event, ended) = self.turn_settled_entry();
-        self.shared.journal.append([event], [ended])
+        let along = BatchExtras::with_records(vec![ended]);
+        self.shared
+            .journal
+            .append_at(WriteTiming::Held, [event], along)
     }
 
     /// Builds the event and the record that settle the turn.
