@@ -1,16 +1,49 @@
-//! Doubt about commands that cannot be read: a rule that denies or asks may be about them.
+//! Doubt: a call that names too much, and commands that cannot be read. A rule that denies or asks
+//! may be about them.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use super::CompiledPolicyRule;
-use crate::decide::policy::{
-    features::{CallCommand, CallFeatures},
-    matching::{
-        host_words::connects,
-        network_commands::find_unread_host,
-        shell::{ShellWord, base_name, shorten},
+use super::{Judgement, RuleSet, compiled_rule::CompiledPolicyRule};
+use crate::{
+    PolicyEffect,
+    decide::policy::{
+        features::{CallCommand, CallFeatures},
+        matching::{
+            host_words::connects,
+            network_commands::find_unread_host,
+            shell::{ShellWord, base_name, shorten},
+        },
     },
 };
+
+impl RuleSet {
+    /// Returns the judgement about a call of which it cannot be told whether a rule asks or denies.
+    pub(super) fn judge_doubt(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        let ask = |rule: Option<Arc<str>>, reason: String| Judgement {
+            effect: PolicyEffect::Ask,
+            rule,
+            reason: reason.into(),
+            each_time: false,
+        };
+        let strict = || {
+            self.rules
+                .iter()
+                .filter(|rule| rule.effect != PolicyEffect::Allow)
+        };
+        let examines = self.options.secrets_files
+            || self.options.acting_files
+            || strict().any(CompiledPolicyRule::is_about_content);
+        if examines && facts.exceeds_limits() {
+            return Some(ask(
+                None,
+                "the call names more than can be checked".to_owned(),
+            ));
+        }
+        let doubtful = strict().filter_map(|rule| Some((rule, rule.find_doubt(facts)?)));
+        let (rule, doubt) = doubtful.min_by(|(a, _), (b, _)| a.label.cmp(&b.label))?;
+        Some(ask(Some(rule.name.clone()), doubt.to_string()))
+    }
+}
 
 /// The piece of a command because of which it cannot be told whether a rule matches.
 pub(super) enum RuleDoubt<'f> {

@@ -1,0 +1,97 @@
+//! What no rule denies or asks about: the rules that allow it, or the default.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{Judgement, RuleSet, compiled_rule::CompiledPolicyRule};
+use crate::{
+    PolicyEffect, PolicyFallback,
+    decide::policy::{
+        features::CallFeatures,
+        matching::shell::{CommandWords, shorten},
+    },
+};
+
+impl RuleSet {
+    /// Returns the judgement of the rules that allow the call, alone or, command by command,
+    /// together.
+    pub(super) fn judge_allowed(&self, facts: &CallFeatures<'_>) -> Option<Judgement> {
+        let mut fitting: Vec<&CompiledPolicyRule> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
+            .collect();
+        fitting.sort_by(|a, b| a.label.cmp(&b.label));
+        if let Some(rule) = fitting.iter().find(|rule| rule.covers_all(facts)) {
+            return Some(rule.judgement());
+        }
+        let runs = facts.certain_runs().filter(|runs| !runs.is_empty())?;
+        let covering = |words: &&CommandWords| {
+            fitting
+                .iter()
+                .find(|rule| rule.covers_command(words, facts))
+                .copied()
+        };
+        let rules: Vec<&CompiledPolicyRule> = runs.iter().map(covering).collect::<Option<_>>()?;
+        let labels: BTreeSet<&str> = rules.iter().map(|rule| &*rule.label).collect();
+        let labels: Arc<str> = labels.into_iter().collect::<Vec<_>>().join(" and ").into();
+        let reason = format!("the rules {labels} allow the commands").into();
+        Some(Judgement {
+            effect: PolicyEffect::Allow,
+            rule: Some(labels),
+            reason,
+            each_time: false,
+        })
+    }
+
+    pub(super) fn fall_back(&self, facts: &CallFeatures<'_>) -> Judgement {
+        let (effect, reason) = match self.options.default {
+            PolicyFallback::AskWrites if facts.call.annotations().may_write() => (
+                PolicyEffect::Ask,
+                "no rule allows this and the tool may change something",
+            ),
+            PolicyFallback::AskWrites => (
+                PolicyEffect::Allow,
+                "the tool only reads and no rule forbids it",
+            ),
+            PolicyFallback::Allow => (PolicyEffect::Allow, "no rule forbids it"),
+            PolicyFallback::Ask => (PolicyEffect::Ask, "no rule allows this"),
+            PolicyFallback::Deny => (PolicyEffect::Deny, "no rule allows this"),
+        };
+        let hint = Some(effect)
+            .filter(|effect| *effect != PolicyEffect::Allow)
+            .and_then(|_| self.explain_uncovered(facts));
+        let reason = hint.map_or_else(|| reason.into(), |hint| format!("{reason}: {hint}").into());
+        Judgement {
+            effect,
+            rule: None,
+            reason,
+            each_time: false,
+        }
+    }
+
+    /// Names the first word because of which a rule that allows the beginning of a command does not
+    /// cover it, and the pattern that would.
+    fn explain_uncovered(&self, facts: &CallFeatures<'_>) -> Option<String> {
+        let mut allows: Vec<&CompiledPolicyRule> = self
+            .rules
+            .iter()
+            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
+            .collect();
+        allows.sort_by(|a, b| a.label.cmp(&b.label));
+        let covered =
+            |words: &&&CommandWords| !allows.iter().any(|rule| rule.covers_command(words, facts));
+        let runs = facts.certain_runs()?;
+        let words = runs.iter().find(covered)?;
+        allows.iter().find_map(|rule| {
+            let patterns = rule.command.iter().flatten();
+            let (word, wider) = { patterns }.find_map(|pattern| pattern.uncovered_word(words))?;
+            let wider = wider.map(|wider| format!("; the pattern `{}` would", shorten(&wider)));
+            let label = &rule.label;
+            let word = shorten(word);
+            Some(format!(
+                "rule {label} does not cover `{word}`{}",
+                wider.unwrap_or_default()
+            ))
+        })
+    }
+}
