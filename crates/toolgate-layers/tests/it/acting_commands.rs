@@ -309,7 +309,22 @@ fn a_command_that_installs_a_hook_or_a_setting_that_runs_a_program_is_asked_abou
 #[test]
 fn a_text_of_more_commands_than_are_read_is_asked_about() {
     let lines = |count: usize| "m\n".repeat(count);
-    let judged = judge(&format!("{}git lfs install", lines(2_000)));
-    assert!(judged.effect == PolicyEffect::Ask && judged.each_time);
+    let document = |count: usize| format!("cat <<EOF\n{}EOF\n", "$(m)\n".repeat(count));
+    for text in [
+        format!("{}git lfs install", lines(2_000)),
+        format!("{}git lfs install", "m; ".repeat(2_000)),
+        format!("{}git lfs install", "m && ".repeat(2_000)),
+        format!("{}git lfs install", "m | ".repeat(2_000)),
+        format!("echo \"$({}git lfs install)\"", lines(2_000)),
+        format!("sh -c '{}git lfs install'", lines(2_000)),
+        format!("if true; then {}git lfs install; fi", lines(2_000)),
+        format!("{}{}git lfs install", lines(600), document(600)),
+        format!("{}git lfs install", document(2_000)),
+        lines(2_000),
+    ] {
+        let judged = judge(&text);
+        let is_asked = judged.effect == PolicyEffect::Ask && judged.each_time;
+        assert!(is_asked, "{}: {}", &text[..20], judged.reason);
+    }
     assert_eq!(judge(&lines(900)).effect, PolicyEffect::Allow);
 }

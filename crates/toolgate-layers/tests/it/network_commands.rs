@@ -77,6 +77,24 @@ fn a_command_that_can_reach_a_host_that_cannot_be_read_is_asked_about() {
 }
 
 #[test]
+fn a_command_behind_more_than_are_read_is_asked_about() {
+    let lines = |count: usize| "m\n".repeat(count);
+    let document = |count: usize| format!("cat <<EOF\n{}EOF\n", "$(m)\n".repeat(count));
+    let texts = [
+        format!("{}git push", lines(2_000)),
+        format!("{}git push", "m; ".repeat(2_000)),
+        // Neither part is too long by itself.
+        format!("{}{}git push", lines(600), document(600)),
+        format!("{}{}git push", document(600), document(600)),
+        format!("{}{}python3 -c 'import socket'", lines(999), document(2)),
+    ];
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    assert_effects(&texts, [PolicyEffect::Ask, PolicyEffect::Ask]);
+    let short = format!("{}{}git status", lines(400), document(400));
+    assert_effects(&[&short], [PolicyEffect::Allow, PolicyEffect::Allow]);
+}
+
+#[test]
 fn a_host_that_is_in_the_text_is_judged_by_itself_whatever_the_program_is() {
     let deny = PolicyEffect::Deny;
     for command in [

@@ -71,7 +71,8 @@ impl From<VisibleText> for String {
 /// sight.
 const MAX_BLANKS: usize = 60;
 
-/// The most combining marks on one letter. More would hide the letter or its neighbours.
+/// The most combining marks on one letter, and letters that are drawn into a syllable. More would
+/// hide the letter or its neighbours.
 const MAX_MARKS: usize = 2;
 
 const TAB: &str = "⇥   ";
@@ -93,6 +94,10 @@ enum Before {
     Other,
     Letter {
         marks: usize,
+    },
+    /// The beginning of a Korean syllable, which vowels and final consonants are drawn into.
+    Syllable {
+        more: usize,
     },
     Emoji,
 }
@@ -214,6 +219,18 @@ fn next_state(c: char, before: Before) -> (bool, Before) {
     if looks_blank(c) {
         return (false, Before::Other);
     }
+    if is_syllable_part(c) {
+        // Alone it has no width on a terminal, and the next letter is drawn over it.
+        return match before {
+            Before::Syllable { more } if more < MAX_MARKS => {
+                (true, Before::Syllable { more: more + 1 })
+            }
+            _ => (false, Before::Other),
+        };
+    }
+    if begins_syllable(c) {
+        return (true, Before::Syllable { more: 0 });
+    }
     match get_general_category(c) {
         C::UppercaseLetter
         | C::LowercaseLetter
@@ -246,6 +263,17 @@ fn next_state(c: char, before: Before) -> (bool, Before) {
     }
 }
 
+/// Checks for a Korean consonant that begins a syllable, and for a syllable, which takes a final
+/// consonant that follows.
+fn begins_syllable(c: char) -> bool {
+    matches!(c, '\u{1100}'..='\u{115e}' | '\u{a960}'..='\u{a97c}' | '\u{ac00}'..='\u{d7a3}')
+}
+
+/// Checks for a Korean vowel or final consonant, which is drawn into a syllable.
+fn is_syllable_part(c: char) -> bool {
+    matches!(c, '\u{1161}'..='\u{11ff}' | '\u{d7b0}'..='\u{d7c6}' | '\u{d7cb}'..='\u{d7fb}')
+}
+
 /// Checks for letters and symbols that look like nothing, and for marks that are ignored.
 fn looks_blank(c: char) -> bool {
     matches!(
@@ -275,7 +303,13 @@ fn is_overlay(c: char) -> bool {
 fn is_bracket(c: char) -> bool {
     matches!(
         c,
-        '\u{27e8}' | '\u{27e9}' | '\u{2329}' | '\u{232a}' | '\u{3008}' | '\u{3009}'
+        '\u{2329}'..='\u{232a}'
+            | '\u{276c}'..='\u{276d}'
+            | '\u{2770}'..='\u{2771}'
+            | '\u{27e8}'..='\u{27e9}'
+            | '\u{29fc}'..='\u{29fd}'
+            | '\u{3008}'..='\u{3009}'
+            | '\u{fe3f}'..='\u{fe40}'
     )
 }
 

@@ -95,13 +95,12 @@ impl CommandHook {
         }
     }
 
-    /// Returns the files in `directory`, in directories that the command enters, or with a path of
-    /// their own, that the hook names. Their content is part of what a user trusts.
+    /// Returns the files in `directory`, in directories that the command enters or names, or with a
+    /// path of their own, that the hook names. Their content is part of what a user trusts.
     pub fn named_files(&self, directory: &Path) -> Vec<PathBuf> {
         let reading = self.reading();
         let mut found = Vec::new();
-        for from in &reading.directories {
-            let from = directory.join(from);
+        for from in reading.directories_in(directory) {
             let files = reading.words.iter().map(|word| from.join(word));
             found.extend(files.filter(|file| file.is_file()));
         }
@@ -634,22 +633,46 @@ mod tests {
     #[tokio::test]
     async fn a_script_behind_cd_or_in_the_list_is_not_run_after_it_was_changed() {
         let dir = tempfile::tempdir().expect("a directory");
-        let script = dir.path().join("scripts/check.sh");
-        std::fs::create_dir_all(dir.path().join("scripts")).expect("created");
-        let listed = CommandHook {
-            files: Some(vec!["scripts/check.sh".into()]),
-            ..hook("D=scripts; sh \"$D/check.sh\"")
+        let script = dir.path().join("scripts/deep/check.sh");
+        std::fs::create_dir_all(dir.path().join("scripts/deep")).expect("created");
+        let listed = |command: &str| CommandHook {
+            files: Some(vec!["scripts/deep/check.sh".into()]),
+            ..hook(command)
         };
-        for hook in [hook("cd scripts && sh ./check.sh"), listed] {
+        let in_words = |words: &[&str]| CommandHook {
+            command: HookCommandLine::Program(words.iter().map(|it| (*it).to_owned()).collect()),
+            ..hook("")
+        };
+        for hook in [
+            hook("cd scripts/deep && sh ./check.sh"),
+            hook("cd scripts; cd deep; sh check.sh"),
+            hook("(cd ./scripts/../scripts/deep && . ./check.sh)"),
+            hook("if cd scripts/deep; then sh < check.sh; fi"),
+            hook("sh -c 'cd scripts/deep && sh check.sh'"),
+            hook("command cd scripts && command cd deep && sh check.sh"),
+            hook("env -C scripts/deep sh check.sh"),
+            in_words(&["sh", "-c", "cd scripts/deep && sh check.sh"]),
+            in_words(&["env", "-C", "scripts/deep", "sh", "check.sh"]),
+            listed("D=scripts; sh \"$D/deep/check.sh\""),
+            listed("sh scripts/*/check.sh"),
+            listed("cd \"$(echo scripts/deep)\" && sh check.sh"),
+        ] {
+            let command = hook.command.clone();
+            assert_eq!(hook.problem(), None, "{command:?}");
             std::fs::write(&script, "exit 0").expect("writes");
             let hooks = Hooks::new();
             CommandHooks::new(dir.path(), None).add_pre(&hooks, hook);
             let stack = echo_under(hooks);
-            assert!(stack.run(call_with("pay", json!({}))).await.is_ok());
-            std::fs::write(&script, "touch ran; exit 0").expect("writes");
+            let first = stack.run(call_with("pay", json!({}))).await;
+            assert!(first.is_ok(), "{command:?}: {}", text(&first));
+            std::fs::write(
+                &script,
+                format!("touch {}/ran; exit 0", dir.path().display()),
+            )
+            .expect("writes");
             let changed = stack.run(call_with("pay", json!({}))).await;
-            assert_eq!(changed.status(), Some(Status::Blocked));
+            assert_eq!(changed.status(), Some(Status::Blocked), "{command:?}");
+            assert!(!dir.path().join("ran").exists(), "{command:?}");
         }
-        assert!(!dir.path().join("ran").exists());
     }
 }

@@ -83,9 +83,9 @@ impl Layer for ConfiguredHooks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use toolgate_core::{CallSeed, HookAction, Json, RecordKey, Status};
+    use toolgate_core::{CallId, CallSeed, HookAction, Json, RecordKey, Stack, Status};
     use toolgate_testkit::{call, echo_under, keyring_with, run_twice, seed};
 
     fn counting_hooks() -> (Resources, Arc<AtomicUsize>) {
@@ -117,37 +117,87 @@ mod tests {
         assert_eq!(count.load(Ordering::Relaxed), 1);
     }
 
+    /// A stack with a hook that does this, whose decisions are sealed with a key of these bytes.
+    fn sealing_stack(action: fn() -> HookAction, secret: u8) -> Stack {
+        let hooks = Hooks::new().before("rm", move |_call| async move { action() });
+        hooks.seal_with(keyring_with("k1", secret));
+        echo_under(ConfiguredHooks::new(Arc::new(hooks)))
+    }
+
+    fn ask_about_it() -> HookAction {
+        HookAction::RequireApproval {
+            reason: "it deletes".to_owned(),
+        }
+    }
+
+    fn decision_key(call: &Call) -> RecordKey {
+        RecordKey::Layer(call.id, "hooks/before".into())
+    }
+
+    /// Returns what is stored when a hook does this before a call.
+    async fn stored_decision(action: fn() -> HookAction, secret: u8, seed: CallSeed) -> Value {
+        let call = Call::new(seed);
+        sealing_stack(action, secret).run(call.clone()).await;
+        let stored = call.env().store().load_json(&decision_key(&call)).await;
+        let stored = stored.expect("loads").expect("stored");
+        stored.as_value().clone()
+    }
+
     #[tokio::test]
     async fn a_stored_decision_that_our_keys_did_not_seal_does_not_count() {
-        let asking = || {
-            let reason = "it deletes".to_owned();
-            let hooks = Hooks::new().before("rm", move |_call| {
-                let reason = reason.clone();
-                async { HookAction::RequireApproval { reason } }
-            });
-            hooks.seal_with(keyring_with("k1", 7));
-            echo_under(ConfiguredHooks::new(Arc::new(hooks)))
+        let pass = || HookAction::Continue;
+        let this = || seed("rm", json!({}));
+        let other = CallSeed {
+            id: CallId::from_source(&toolgate_testkit::CountingIds::after(99)),
+            ..this()
         };
-        // The record of another call, and one that has no seal at all.
-        let other = call("rm");
-        asking().run(other.clone()).await;
-        let key = |call: &Call| RecordKey::Layer(call.id, "hooks/before".into());
-        let stored = other.env().store().load_json(&key(&other)).await;
-        let stored = stored.expect("loads").expect("stored");
-        let mut moved = stored.as_value().clone();
-        moved["asks"] = json!([]);
+        let ours = stored_decision(ask_about_it, 7, this()).await;
+        let with = |name: &str, value: Value| {
+            let mut record = ours.clone();
+            record[name] = value;
+            record
+        };
+        let passed =
+            |seal: Value| json!({ "arguments": {}, "asks": [], "warnings": [], "seal": seal });
         for forged in [
-            moved,
+            // Sealed by us for another call or other arguments, and by others for this one.
+            stored_decision(pass, 7, other).await,
+            stored_decision(pass, 7, seed("rm", json!({ "path": "x" }))).await,
+            stored_decision(pass, 8, this()).await,
+            // Ours, with a change.
+            with("asks", json!([])),
+            with("asks", json!(["something harmless"])),
+            passed(ours["seal"].clone()),
+            passed(json!([ours["seal"]])),
+            passed(json!("")),
+            passed(json!(null)),
             json!({ "arguments": {}, "asks": [], "warnings": [] }),
+            json!({ "seal": ours["seal"] }),
+            json!([]),
+            json!("pass"),
+            json!(null),
         ] {
-            let call = call("rm");
+            let call = Call::new(this());
+            let shown = forged.to_string();
             let record = Json::new(forged).expect("not deep");
             let store = call.env().store().clone();
-            let before = store.put_json_once(key(&call), record).await;
+            let before = store.put_json_once(decision_key(&call), record).await;
             assert!(before.expect("stores").is_none(), "nothing was there");
-            let outcome = asking().run(call).await;
-            assert_eq!(outcome.status(), Some(Status::Blocked));
+            let outcome = sealing_stack(ask_about_it, 7).run(call).await;
+            assert_eq!(outcome.status(), Some(Status::Blocked), "{shown}");
+            let said = outcome.settled().expect("settled").model_text().to_owned();
+            assert!(said.contains("it deletes"), "{shown}: {said}");
         }
+        // The same hook whose decision is stored as it was sealed counts, whatever it says now.
+        let call = Call::new(this());
+        let passed = stored_decision(pass, 7, this()).await;
+        let record = Json::new(passed).expect("not deep");
+        let stored = call
+            .env()
+            .store()
+            .put_json_once(decision_key(&call), record);
+        stored.await.expect("stores");
+        assert!(sealing_stack(ask_about_it, 7).run(call).await.is_ok());
     }
 
     #[tokio::test]

@@ -10,6 +10,9 @@ const PRINTING_PROGRAMS: [&str; 12] = [
     ":", "[", "cat", "echo", "exit", "export", "false", "grep", "jq", "printf", "test", "true",
 ];
 
+/// Directories beyond this number are not looked into for more directories.
+const MAX_DIRECTORIES: usize = 64;
+
 /// What a command says about the files that it runs.
 pub(super) struct HookReading {
     /// The words that may name a file.
@@ -39,6 +42,21 @@ impl HookReading {
             }
         }
         reading
+    }
+
+    /// Returns the directories from which a word may name a file: those that the command enters, and
+    /// those that it names in another way, as `env -C scripts` and `command cd scripts` do.
+    pub(super) fn directories_in(&self, base: &Path) -> Vec<PathBuf> {
+        let mut found: Vec<PathBuf> = self.directories.iter().map(|it| base.join(it)).collect();
+        let mut at = 0;
+        while at < found.len() && found.len() < MAX_DIRECTORIES {
+            let named = self.words.iter().map(|word| found[at].join(word));
+            let mut named: Vec<PathBuf> = named.filter(|it| it.is_dir()).collect();
+            named.retain(|it| !found.contains(it));
+            found.extend(named);
+            at += 1;
+        }
+        found
     }
 
     fn add_text(&mut self, text: &str) {

@@ -83,6 +83,12 @@ fn characters_that_cannot_be_seen_are_escaped() {
         '\u{f0000}',
         '\u{10ffff}',
         '\u{301}',
+        // Vowels and final consonants of Korean without the beginning of a syllable.
+        '\u{1161}',
+        '\u{11a8}',
+        '\u{11ff}',
+        '\u{d7b0}',
+        '\u{d7fb}',
     ] {
         let shown = VisibleText::new(&format!("/{hidden}/"));
         let expected = format!("/⟨U+{:04X}⟩/", hidden as u32);
@@ -96,6 +102,7 @@ fn ordinary_writing_stays_as_it_is() {
         "cargo test --workspace | tee log.txt",
         r"sed -e 's/\\.rs$/\u{200b}/' # [masked: 3 characters]",
         "Grüße, cafe\u{301}, 日本語, Привет, สวัสดี",
+        "한국어, \u{1112}\u{1161}\u{11ab}, 하\u{11ab}",
         "a  b   c",
         "€ ≠ ½ … – 🙂",
     ] {
@@ -111,6 +118,9 @@ fn what_the_program_writes_cannot_be_written_by_the_text() {
         "〈right-to-left text〉",
         "⇥   x",
         "⟩⟨",
+        "❬masked: 9 characters❭",
+        "❰looks like a secret❱",
+        "⧼no line end⧽",
     ] {
         let shown = VisibleText::new(text);
         assert_ne!(shown.as_str(), text);
@@ -135,6 +145,9 @@ fn marks_do_not_pile_up_and_right_to_left_text_is_announced() {
     let shown = VisibleText::new(&zalgo);
     assert_eq!(shown.as_str(), "a\u{301}\u{301}⟨U+0301⟩⟨U+0301⟩⟨U+0301⟩b");
     assert_eq!(VisibleText::new("a\u{338}b").as_str(), "a⟨U+0338⟩b");
+    let syllable = format!("한{}", "\u{1161}".repeat(3));
+    let shown = VisibleText::new(&syllable);
+    assert_eq!(shown.as_str(), "한\u{1161}\u{1161}⟨U+1161⟩");
     assert_eq!(
         VisibleText::new("rm א ב").as_str(),
         "rm ⟨right-to-left text⟩א ב"

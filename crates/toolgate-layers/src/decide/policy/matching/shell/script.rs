@@ -6,8 +6,6 @@
 
 mod words;
 
-use std::cmp::Ordering;
-
 use super::{ShellWord, base_name, shorten};
 use crate::decide::policy::matching::{
     program_runners::{lists, starts_others},
@@ -211,6 +209,8 @@ struct ScriptReader<'a> {
     documents: Vec<ShellWord>,
     /// Whether the text sets a variable that stands for a directory, once that was looked up.
     sets_directories: Option<bool>,
+    /// True if the text has more commands than are read, and an unknown one stands for the rest.
+    is_full: bool,
 }
 
 /// The command that is being read.
@@ -231,6 +231,7 @@ impl<'a> ScriptReader<'a> {
             documents: Vec::new(),
             // The text around a nested one may set them.
             sets_directories: Some(true).filter(|_| depth > 0),
+            is_full: false,
         }
     }
 
@@ -331,10 +332,12 @@ impl<'a> ScriptReader<'a> {
         if done.command.is_empty() {
             return;
         }
-        match self.commands.len().cmp(&MAX_SCRIPT_COMMANDS) {
-            Ordering::Less => self.commands.push((done.command, done.documents)),
-            Ordering::Equal => self.push_unknown_command(self.at),
-            Ordering::Greater => {}
+        if self.commands.len() < MAX_SCRIPT_COMMANDS {
+            self.commands.push((done.command, done.documents));
+        } else if !self.is_full {
+            // A here-document may have added many at once, so the count alone does not tell.
+            self.is_full = true;
+            self.push_unknown_command(self.at);
         }
     }
 
