@@ -1,6 +1,9 @@
 //! Evidence cannot be switched off: what is removed from the database is noticed.
 
-use std::fs;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use rusqlite::{Connection, params};
 use serde_json::Value;
@@ -237,6 +240,97 @@ fn a_restored_backup_exits_with_7_until_it_is_accepted() {
     let said = place.ends(0, &["receipts", "verify"]);
     assert!(said.err.contains("a loss was accepted by"), "{said:?}");
     assert_eq!(verify_json(&place, 0)["restores"][0]["lost"]["counter"], 3);
+}
+
+/// Puts the database `other` in the place of the signed one; nothing of the signed one remains.
+fn replace_database(place: &HistoryPlace, other: Option<&Path>) {
+    for suffix in ["", "-wal", "-shm"] {
+        let file = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        let _ = fs::remove_file(file(&place.database()));
+        if let Some(from) = other.map(file).filter(|from| from.exists()) {
+            fs::copy(from, file(&place.database())).expect("copied");
+        }
+    }
+}
+
+#[test]
+fn another_database_in_the_place_of_the_signed_one_exits_with_7_until_it_is_accepted() {
+    let write = |place: &HistoryPlace, db: &str, name: &str| {
+        let path = format!("path={name}");
+        let call = [
+            "--db",
+            db,
+            "tools",
+            "call",
+            "write_file",
+            &path,
+            "content=x",
+        ];
+        place.ends(0, &[&call[..], &["--approve", "yes"]].concat());
+    };
+    // How many calls the other database has: none, fewer than the signed one, as many, more.
+    for calls in [0, 1, 3, 5] {
+        let place = three_calls();
+        replace_database(&place, None);
+        for call in 0..calls {
+            let name = format!("new{call}.txt");
+            // The call is made: what it lacks is only the evidence of those before.
+            let said = place.run(&[
+                "tools",
+                "call",
+                "write_file",
+                &format!("path={name}"),
+                "content=x",
+                "--approve",
+                "yes",
+            ]);
+            assert!(
+                said.err.contains("verification of receipts failed"),
+                "{said:?}"
+            );
+            assert_eq!(place.read(&name).as_deref(), Some("x"), "{said:?}");
+        }
+        accepts_the_replaced_database(&place, calls);
+    }
+    // One that the same keys have signed in another place, with more calls than the lost one.
+    let place = three_calls();
+    let other = place.dir.path().join("home/other.db");
+    for name in ["d.txt", "e.txt", "f.txt", "g.txt"] {
+        write(&place, other.to_str().expect("text"), name);
+    }
+    replace_database(&place, Some(&other));
+    let db = other.to_str().expect("text");
+    place.ends(0, &["--db", db, "receipts", "verify"]);
+    accepts_the_replaced_database(&place, 4);
+    // One of another user, with other keys: its own checkpoints do not count here.
+    let place = three_calls();
+    let stranger = three_calls();
+    replace_database(&place, Some(&stranger.database()));
+    accepts_the_replaced_database(&place, 3);
+    stranger.ends(0, &["receipts", "verify"]);
+}
+
+/// Checks that the signed database with three calls counts as lost, until a person accepts that.
+fn accepts_the_replaced_database(place: &HistoryPlace, calls: usize) {
+    let said = place.ends(7, &["receipts", "verify"]);
+    assert!(
+        said.err.contains("record 3") && said.err.contains("accept-restore"),
+        "{calls}: {said:?}"
+    );
+    let asked = place.ends(2, &["receipts", "accept-restore"]);
+    assert!(asked.err.contains("--yes"), "{calls}: {asked:?}");
+    place.ends(7, &["receipts", "verify"]);
+    let accepted = place.json(&["receipts", "accept-restore", "--yes"]);
+    assert_eq!(accepted[0]["accepted"], true, "{calls}");
+    assert_eq!(accepted[0]["restore"]["lost"]["counter"], 3, "{calls}");
+    assert_eq!(accepted[0]["restore"]["kept"]["counter"], calls, "{calls}");
+    let said = place.run(&["receipts", "verify"]);
+    assert!(said.code != 7, "{calls}: {said:?}");
+    // The next call is signed, and everything verifies.
+    place.write("after.txt", "x");
+    let said = verify_json(place, 0);
+    assert_eq!(said["signed"], calls + 1, "{said}");
+    assert_eq!(said["restores"][0]["lost"]["counter"], 3, "{said}");
 }
 
 #[test]

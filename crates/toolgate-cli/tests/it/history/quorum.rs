@@ -126,12 +126,18 @@ async fn the_requester_cannot_approve_and_is_told_so() {
     let place = HistoryPlace::new();
     place.configure("[layers.approval]\nquorum = 1\n");
     let id = place.request_approval("a.txt");
-    for by in ["bob", "carol", "mallory"] {
+    for by in ["bob", "carol", "mallory", "root", "Ann"] {
         let said = place.ends(1, &["approvals", "approve", &id, "--by", by]);
         assert!(
             said.err.contains("your account requested this call"),
             "{said:?}"
         );
+    }
+    for variable in ["USER", "LOGNAME", "TOOLGATE_USER"] {
+        let mut command = program();
+        command.env(variable, "mallory");
+        let said = place.run_in(command, &["approvals", "approve", &id]);
+        assert_eq!(said.code, 1, "{variable}: {said:?}");
     }
     place.ends(0, &["approvals", "deny", &id]);
 }

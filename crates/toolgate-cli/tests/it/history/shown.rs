@@ -171,13 +171,22 @@ fn approving_prints_what_is_approved_first() {
                 .find("approved run_shell")
                 .expect("then it is approved")
     );
-    for name in ["two", "three"] {
-        request_command(&place, &format!("echo {name}"));
+    let commands = [
+        "echo two",
+        "echo Cookie: a=b; touch pwned",
+        "true; touch pwned\u{200b}",
+        "PASSWORD=hunter2hunter2;touch pwned",
+        "printf three | sh",
+    ];
+    for command in commands {
+        request_command(&place, command);
     }
     let asked = place.ends(2, &["approvals", "approve", "--all"]);
-    for name in ["two", "three"] {
+    let printed = asked.out.replace("⟨looks like a secret⟩", "");
+    for command in commands {
+        let command = command.replace('\u{200b}', "⟨U+200B⟩");
         assert!(
-            asked.out.contains(&format!("command: echo {name}")),
+            printed.contains(&format!("command: {command}")),
             "{asked:?}"
         );
     }
@@ -186,7 +195,7 @@ fn approving_prints_what_is_approved_first() {
         .iter()
         .filter(|line| line["rendered"].is_array())
         .collect();
-    assert_eq!((rendered.len(), all.len()), (2, 4), "{all:?}");
+    assert_eq!((rendered.len(), all.len()), (5, 10), "{all:?}");
     let edited = request_command(&place, "echo four");
     let arguments = r#"{"command":"echo f\u200bive"}"#;
     let edited = place
@@ -353,21 +362,40 @@ fn a_changed_list_cannot_make_an_approval_skip_what_it_approves() {
 
 #[test]
 fn the_row_of_one_call_cannot_stand_for_another() {
-    let place = HistoryPlace::new();
-    let first = request_command(&place, "echo harmless");
-    request_command(&place, "touch pwned");
-    let database = rusqlite::Connection::open(place.database()).expect("opens");
-    let swapped = database
-        .execute(
-            "UPDATE approvals SET request = (SELECT request FROM approvals WHERE request LIKE '%pwned%')
-             WHERE request LIKE '%harmless%'",
-            [],
-        )
-        .expect("changes");
-    assert_eq!(swapped, 1);
-    let decided = place.run(&["approvals", "approve", &first]);
-    assert!(
-        decided.code != 0 && !decided.out.contains("approved"),
-        "{decided:?}"
+    let pwned = "LIKE '%pwned%'";
+    let harmless = "LIKE '%harmless%'";
+    let is_request = "body LIKE '%arguments_digest%'";
+    let row = format!("(SELECT request FROM approvals WHERE request {pwned})");
+    let record = format!("(SELECT body FROM records WHERE {is_request} AND body {pwned} LIMIT 1)");
+    let swap_row = format!("UPDATE approvals SET request = {row} WHERE request {harmless};");
+    let swap_record = format!(
+        "UPDATE records SET body = {record}, checksum = NULL WHERE {is_request} AND body {harmless};"
     );
+    let part = |path: &str| {
+        format!(
+            "UPDATE approvals SET request = json_set(request, '{path}', json_extract({row}, '{path}'))
+             WHERE request {harmless};"
+        )
+    };
+    for change in [
+        swap_row.clone(),
+        swap_record.clone(),
+        format!("{swap_row} {swap_record}"),
+        part("$.arguments"),
+        format!("{}{}", part("$.arguments"), part("$.arguments_digest")),
+        part("$.approval_id"),
+    ] {
+        let place = HistoryPlace::new();
+        let first = request_command(&place, "echo harmless");
+        request_command(&place, "touch pwned");
+        let database = rusqlite::Connection::open(place.database()).expect("opens");
+        database.execute_batch(&change).expect("changes");
+        assert!(database.total_changes() > 0, "{change}");
+        let decided = place.run(&["approvals", "approve", &first]);
+        assert!(
+            decided.code != 0 && !decided.out.contains("approved"),
+            "{change}: {decided:?}"
+        );
+        assert_eq!(count_answers(&place, "%"), 0, "{change}: nothing is signed");
+    }
 }
