@@ -54,6 +54,9 @@ pub use approval::{
     ApprovalAnswer, ApprovalChange, ApprovalRequest, ApprovalRequestRef, Approver, Decision,
     DynApprover, EditStage, FileState, PathLink, Quorum, StatedReason, Verdict,
 };
+pub use budget::alert::{
+    AlertThresholds, AlertUnit, BudgetAlert, BudgetAlertLevel, BudgetAmounts, InvalidThreshold,
+};
 pub use budget::billing::{BillingService, ExpenseState};
 pub use budget::charge::{
     AccountKey, AccountMovement, AccountRow, AccountRows, Charge, ChargeFilter, ChargeId,
@@ -65,8 +68,7 @@ pub use budget::price::{
 };
 pub use budget::rule::{BudgetRule, InvalidBudget, MissingPayer};
 pub use budget::{
-    ALERT_THRESHOLDS, BudgetAlert, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets,
-    Expense, Payer, UnknownPrice, crossed_thresholds,
+    BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, Budgets, Expense, Payer, UnknownPrice,
 };
 pub use call::access::{Access, AccessJudge, AccessVerdict};
 pub use call::env::{

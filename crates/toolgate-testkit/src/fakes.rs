@@ -8,10 +8,11 @@ use std::{
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
-    Admission, ApprovalRequest, ApproverIdentity, Arguments, Band, Call, CallEnv, CallId, CallSeed,
-    Executor, FileChange, IdentitySource, KeyKind, Keyring, Layer, LogLevel, MemoryStore, Next,
-    NoProbe, Outcome, Probe, Progress, Registry, ResumeState, SecretKey, SessionId, Stack,
-    StartPermit, StoreHandle, ToastNotice, ToolRequest, TurnId, TurnInfo, Verdict, View,
+    Admission, ApprovalRequest, ApproverIdentity, Arguments, Band, BudgetAlert, Call, CallEnv,
+    CallId, CallSeed, Executor, FileChange, IdentitySource, KeyKind, Keyring, Layer, LogLevel,
+    MemoryStore, Next, NoProbe, Outcome, Probe, Progress, Registry, ResumeState, SecretKey,
+    SessionId, Stack, StartPermit, StoreHandle, ToastNotice, ToolRequest, TurnId, TurnInfo,
+    Verdict, View,
 };
 use uuid::Uuid;
 
@@ -95,6 +96,7 @@ pub fn env_at(clock: &TestClock) -> CallEnv {
 pub struct ReportProbe {
     toasts: Mutex<Vec<ToastNotice>>,
     files: Mutex<Vec<FileChange>>,
+    alerts: Mutex<Vec<BudgetAlert>>,
 }
 
 impl ReportProbe {
@@ -116,6 +118,11 @@ impl ReportProbe {
         self.toasts.lock().expect("not poisoned").clone()
     }
 
+    /// Returns the budget alerts so far, oldest first.
+    pub fn alerts(&self) -> Vec<BudgetAlert> {
+        self.alerts.lock().expect("not poisoned").clone()
+    }
+
     /// Returns the changed files so far, oldest first.
     pub fn files(&self) -> Vec<FileChange> {
         self.files.lock().expect("not poisoned").clone()
@@ -133,6 +140,9 @@ impl Probe for ReportProbe {
     }
     fn show_toast(&self, _: &Call, toast: ToastNotice) {
         self.toasts.lock().expect("not poisoned").push(toast);
+    }
+    fn report_budget_alerts(&self, _: &Call, alerts: Vec<BudgetAlert>) {
+        self.alerts.lock().expect("not poisoned").extend(alerts);
     }
 }
 

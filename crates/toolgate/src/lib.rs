@@ -187,12 +187,12 @@ pub mod ledger {
 /// Budgets, billing, charges and prices.
 pub mod budget {
     pub use toolgate_core::{
-        ALERT_THRESHOLDS, AccountKey, AccountMovement, AccountRow, AccountRows, BillingService,
-        BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope, BudgetUnit, Budgets,
-        CacheLife, Charge, ChargeFilter, ChargeId, ChargeLine, DollarsPerMillion, Expense,
-        ExpenseState, InvalidAccountKey, InvalidBudget, InvalidChargeId, MAX_AMOUNT, MissingPayer,
-        Payer, Price, PriceTable, PriceTier, Prices, ProviderPrices, UnknownPrice, convert_dollars,
-        crossed_thresholds,
+        AccountKey, AccountMovement, AccountRow, AccountRows, AlertThresholds, AlertUnit,
+        BillingService, BudgetAlert, BudgetAlertLevel, BudgetAmounts, BudgetError, BudgetPeriod,
+        BudgetRule, BudgetScope, BudgetUnit, Budgets, CacheLife, Charge, ChargeFilter, ChargeId,
+        ChargeLine, DollarsPerMillion, Expense, ExpenseState, InvalidAccountKey, InvalidBudget,
+        InvalidChargeId, InvalidThreshold, MAX_AMOUNT, MissingPayer, Payer, Price, PriceTable,
+        PriceTier, Prices, ProviderPrices, UnknownPrice, convert_dollars,
     };
 }
 

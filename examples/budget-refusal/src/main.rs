@@ -67,15 +67,8 @@ async fn open_session(gate: &Gate, model: &str) -> toolgate::Result<Session> {
 }
 
 fn print_alert(event: &Event) {
-    if let Some(SessionEvent::BudgetAlert {
-        budget,
-        period,
-        percent,
-        spent,
-        limit,
-    }) = event.as_session()
-    {
-        println!("   alert: {percent} % of {budget} for {period} is used: {spent} of {limit}");
+    if let Some(SessionEvent::BudgetAlert(alert)) = event.as_session() {
+        println!("   {}: {alert}", alert.level.as_str());
     }
 }
 

@@ -2,22 +2,20 @@
 //!
 //! The accounts are in the store; these are their rules, and the service that spends from them.
 
+pub(crate) mod alert;
 pub(crate) mod billing;
 pub(crate) mod charge;
 pub(crate) mod price;
 pub(crate) mod rule;
 
-use std::{
-    fmt,
-    sync::{Arc, LazyLock},
-};
+use std::sync::{Arc, LazyLock};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AccountMovement, Charge, ChargeId, ChargeLine, Cost, ModelName, SessionEvent, SessionId,
-    StoreError, Timestamp, TurnInfo, budget::rule::BudgetRule,
+    AccountMovement, BudgetAlert, BudgetAlertLevel, BudgetAmounts, Charge, ChargeId, ChargeLine,
+    Cost, ModelName, SessionId, StoreError, Timestamp, TurnInfo, budget::rule::BudgetRule,
 };
 
 /// The kind of payer whose spending a budget limits. Each payer has its own account.
@@ -107,21 +105,6 @@ pub enum UnknownPrice {
     Allow,
 }
 
-/// An alert that a budget has reached a threshold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct BudgetAlert {
-    /// The budget's name for people.
-    pub budget: String,
-    /// The period it is for.
-    pub period: String,
-    /// The threshold that was reached, in percent.
-    pub percent: u8,
-    /// The amount spent, as text.
-    pub spent: String,
-    /// The limit, as text.
-    pub limit: String,
-}
-
 /// The reason an expense was rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -161,29 +144,6 @@ pub enum BudgetError {
 
 fn of_model(model: Option<&ModelName>) -> String {
     model.map_or_else(String::new, |model| format!(" of {model}"))
-}
-
-/// The used shares of a budget that raise an alert, in percent.
-pub const ALERT_THRESHOLDS: [u8; 4] = [50, 75, 90, 100];
-
-/// Returns the thresholds that are crossed when the spent amount grows from `before` to `after`.
-///
-/// Of several consecutive bookings, exactly one crosses each threshold.
-///
-/// ```
-/// use toolgate_core::crossed_thresholds;
-/// assert_eq!(crossed_thresholds(40, 95, 100), [50, 75, 90]);
-/// assert!(crossed_thresholds(95, 96, 100).is_empty());
-/// ```
-pub fn crossed_thresholds(before: u64, after: u64, limit: u64) -> Vec<u8> {
-    let reached = |spent: u64, percent: u8| {
-        // In 128 bits, because the product may exceed 64.
-        u128::from(spent) * 100 >= u128::from(percent) * u128::from(limit)
-    };
-    ALERT_THRESHOLDS
-        .into_iter()
-        .filter(|percent| !reached(before, *percent) && reached(after, *percent))
-        .collect()
 }
 
 /// All budgets of a program. They are independent: every budget that applies has to allow an
@@ -276,11 +236,17 @@ impl Budgets {
             budget: rule.title_for(&moved.account),
             period: moved.account.period.to_string(),
             percent,
+            level: BudgetAlertLevel::for_percent(percent),
             spent: rule.unit.format_amount(moved.after),
             limit: rule.unit.format_amount(rule.limit),
+            amounts: Some(BudgetAmounts {
+                unit: rule.unit.into(),
+                spent: moved.after,
+                limit: rule.limit,
+            }),
         };
         let alerts = about.flat_map(|(moved, rule)| {
-            let crossed = crossed_thresholds(moved.before, moved.after, rule.limit);
+            let crossed = rule.alert_at.crossed(moved.before, moved.after, rule.limit);
             crossed
                 .into_iter()
                 .map(move |percent| alert(moved, rule, percent))
@@ -484,41 +450,6 @@ impl BudgetPeriod {
             Self::Total => label == "total",
             Self::Day => label != "total" && dashes == 2,
             Self::Month => label != "total" && dashes == 1,
-        }
-    }
-}
-
-impl fmt::Display for BudgetAlert {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            budget,
-            period,
-            percent,
-            spent,
-            limit,
-        } = self;
-        write!(
-            f,
-            "{percent} % of the budget {budget} for {period} is used: {spent} of {limit}"
-        )
-    }
-}
-
-impl From<BudgetAlert> for SessionEvent {
-    fn from(alert: BudgetAlert) -> Self {
-        let BudgetAlert {
-            budget,
-            period,
-            percent,
-            spent,
-            limit,
-        } = alert;
-        Self::BudgetAlert {
-            budget,
-            period,
-            percent,
-            spent,
-            limit,
         }
     }
 }

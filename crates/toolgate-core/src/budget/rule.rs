@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::{
-    AccountKey, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_AMOUNT, Payer, Timestamp,
-    convert_dollars,
+    AccountKey, AlertThresholds, BudgetError, BudgetPeriod, BudgetScope, BudgetUnit, MAX_AMOUNT,
+    Payer, Timestamp, convert_dollars,
 };
 
 /// A budget.
@@ -43,6 +43,8 @@ pub struct BudgetRule {
     pub limit: u64,
     /// The treatment of an expense whose payer is not known.
     pub missing: MissingPayer,
+    /// The used shares that raise an alert.
+    pub alert_at: AlertThresholds,
 }
 
 /// The treatment of an expense whose payer in a budget's scope is not known.
@@ -77,6 +79,9 @@ struct BudgetRuleEntry {
     /// The treatment of an expense whose payer is not known.
     #[serde(default)]
     missing: MissingPayer,
+    /// The used shares that raise an alert, in percent.
+    #[serde(default, skip_serializing_if = "AlertThresholds::is_default")]
+    alert_at: AlertThresholds,
 }
 
 const fn total() -> BudgetPeriod {
@@ -176,6 +181,7 @@ impl TryFrom<BudgetRuleEntry> for BudgetRule {
             unit,
             limit,
             missing,
+            alert_at,
         } = entry;
         if name.trim().is_empty() {
             return Err(InvalidBudget::NoName);
@@ -197,6 +203,7 @@ impl TryFrom<BudgetRuleEntry> for BudgetRule {
             unit,
             limit,
             missing,
+            alert_at,
         })
     }
 }
@@ -211,6 +218,7 @@ impl From<BudgetRule> for BudgetRuleEntry {
             unit,
             limit,
             missing,
+            alert_at,
         } = rule;
         let limit = match unit {
             BudgetUnit::Usd if limit % NANO_PER_DOLLAR != 0 => {
@@ -229,6 +237,7 @@ impl From<BudgetRule> for BudgetRuleEntry {
             unit,
             limit,
             missing,
+            alert_at,
         }
     }
 }
@@ -250,6 +259,7 @@ impl BudgetRule {
             unit,
             limit,
             missing: MissingPayer::Refuse,
+            alert_at: AlertThresholds::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The rules of budgets, one test each.
 
 use super::*;
-use crate::{AccountKey, BudgetRule, MissingPayer, TurnId};
+use crate::{AccountKey, AlertThresholds, BudgetRule, MissingPayer, TurnId};
 use proptest::prelude::*;
 
 use BudgetPeriod::{Day, Month, Total};
@@ -18,6 +18,10 @@ fn noon() -> Timestamp {
 
 fn rule(scope: BudgetScope, period: BudgetPeriod, unit: BudgetUnit, limit: u64) -> BudgetRule {
     BudgetRule::new("b", scope, period, unit, limit)
+}
+
+fn crossed_thresholds(before: u64, after: u64, limit: u64) -> Vec<u8> {
+    AlertThresholds::default().crossed(before, after, limit)
 }
 
 fn id() -> ChargeId {
@@ -331,6 +335,7 @@ fn limits_are_dollars_for_money_and_whole_numbers_otherwise() {
         r#"{ "name": "b", "scope": "org", "unit": "usd", "limit": 1, "perod": "day" }"#,
         r#"{ "name": " ", "scope": "org", "unit": "usd", "limit": 1 }"#,
         r#"{ "name": "b", "scope": "global", "only": "x", "unit": "usd", "limit": 1 }"#,
+        r#"{ "name": "b", "scope": "org", "unit": "usd", "limit": 1, "alert_at": [0] }"#,
     ] {
         assert!(read(text).is_err(), "{text}");
     }
@@ -353,7 +358,7 @@ proptest! {
             spent += step;
         }
         let reached: Vec<u8> =
-            ALERT_THRESHOLDS.into_iter().filter(|percent| spent * 100 >= u64::from(*percent) * limit).collect();
+            [50, 75, 90, 100].into_iter().filter(|percent| spent * 100 >= u64::from(*percent) * limit).collect();
         prop_assert_eq!(passed, reached);
     }
 }

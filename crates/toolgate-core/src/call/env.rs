@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Call, Clock, FileChange, Json, LedgerDraft, MemoryStore, RecordKey, StoppedClock, StoreHandle,
-    ToastNotice,
+    BudgetAlert, Call, Clock, FileChange, Json, LedgerDraft, MemoryStore, RecordKey, StoppedClock,
+    StoreHandle, ToastNotice,
 };
 
 /// The services of a call. Cloning shares them.
@@ -94,6 +94,9 @@ pub trait Probe: Send + Sync + 'static {
 
     /// Records a message for the people at the screen. Ignored by default.
     fn show_toast(&self, _call: &Call, _toast: ToastNotice) {}
+
+    /// Records that budgets have reached thresholds when the call was paid for. Ignored by default.
+    fn report_budget_alerts(&self, _call: &Call, _alerts: Vec<BudgetAlert>) {}
 
     /// Checks whether [`seal_with_outcome`](Self::seal_with_outcome) would accept an entry now. If
     /// the journal has failed, this is an error, and nothing may happen whose outcome cannot be

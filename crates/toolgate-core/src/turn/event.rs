@@ -624,13 +624,19 @@ mod tests {
                 skill: "pdf".into(),
                 refunded: true,
             },
-            SessionEvent::BudgetAlert {
+            SessionEvent::BudgetAlert(crate::BudgetAlert {
                 budget: "session".into(),
                 period: "total".into(),
                 percent: 50,
+                level: crate::BudgetAlertLevel::Info,
                 spent: "1".into(),
                 limit: "2".into(),
-            },
+                amounts: Some(crate::BudgetAmounts {
+                    unit: crate::AlertUnit::Calls,
+                    spent: 1,
+                    limit: 2,
+                }),
+            }),
             SessionEvent::RecursiveIteration {
                 iteration: 1,
                 max: 9,

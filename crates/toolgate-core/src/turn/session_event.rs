@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{FinishReason, ModelErrorKind, RoutedModel, Usage};
+use crate::{BudgetAlert, FinishReason, ModelErrorKind, RoutedModel, Usage};
 
 /// An event of a run: the part of the log that is about the model and not about tools.
 ///
@@ -86,18 +86,7 @@ pub enum SessionEvent {
         refunded: bool,
     },
     /// A budget has reached an alert threshold.
-    BudgetAlert {
-        /// The budget's name for people.
-        budget: String,
-        /// The period it is for.
-        period: String,
-        /// The threshold that was reached, in percent.
-        percent: u8,
-        /// The amount spent, in the unit of the budget.
-        spent: String,
-        /// The limit of the budget.
-        limit: String,
-    },
+    BudgetAlert(BudgetAlert),
     /// A recursive agent over a large context has made a step.
     RecursiveIteration {
         /// The number of the step, counted from 1. On the wire it is `step`, because every event
@@ -252,7 +241,7 @@ impl SessionEvent {
             Self::InferenceFailed { .. } => "inference_failed",
             Self::HistoryCompacted { .. } => "history_compacted",
             Self::SkillLoaded { .. } => "skill_loaded",
-            Self::BudgetAlert { .. } => "budget_alert",
+            Self::BudgetAlert(_) => "budget_alert",
             Self::RecursiveIteration { .. } => "recursive_iteration",
             Self::RunEnded { .. } => "run_ended",
         }

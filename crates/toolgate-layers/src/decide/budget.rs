@@ -13,11 +13,11 @@ use toolgate_core::{
     Band, BillingService, BudgetAlert, BudgetError, BudgetPeriod, BudgetRule, BudgetScope,
     BudgetUnit, Budgets, Call, CallError, CallId, Charge, ChargeId, Cost, ErrorCategory, Expense,
     ExpenseState, Json, Layer, LayerCapabilities, LogLevel, MemoryStore, Next, Outcome, Payer,
-    RecordKey, Refusal, Status, StoreError, StoreHandle, StoreRecord, Suspension, Timestamp, Trail,
+    RecordKey, Refusal, Status, StoreError, StoreHandle, StoreRecord, Suspension, Trail,
     UnknownPrice, convert_dollars, error_chain, note_keys, run_contained, run_contained_sync,
 };
 
-use crate::{BadOption, Configurable, Resources, Toast, ToastLevel, config::budgets::FileBilling};
+use crate::{BadOption, Configurable, Resources, config::budgets::FileBilling};
 
 /// A layer that reserves the cost of a call before it runs and books it afterwards.
 ///
@@ -137,7 +137,7 @@ impl Budget {
             ExpenseState::Unspent
         };
         let ended = contain_panic(self.billing.recover(ChargeId::Call(call.id), state)).await;
-        log_failed_booking(&call, ended.map(drop));
+        log_failed_booking(&call, ended.map(|alerts| report_alerts(&call, alerts)));
         note_cost(outcome, price.filter(|_| may_have_run))
     }
 
@@ -169,7 +169,8 @@ impl Budget {
         if call.env().store().load_record(&booked_key).await?.is_some() {
             // The call was paid for, and its process was lost before its outcome was written. If
             // it was lost even before the charge was settled, the charge is still open.
-            self.billing.recover(id, ExpenseState::Spent).await?;
+            let alerts = self.billing.recover(id, ExpenseState::Spent).await?;
+            report_alerts(call, alerts);
             return Ok(None);
         }
         // A reservation belongs to a call that is on record; one without is found and released.
@@ -283,7 +284,16 @@ async fn end_charge(
     store
         .put_record_once(booked_record_key(call.id), paid)
         .await?;
-    billing.settle(charge, Some(&expense)).await.map(drop)
+    let alerts = billing.settle(charge, Some(&expense)).await?;
+    report_alerts(call, alerts);
+    Ok(())
+}
+
+/// Records the thresholds that the booking of a call has passed as events of its session.
+fn report_alerts(call: &Call, alerts: Vec<BudgetAlert>) {
+    if !alerts.is_empty() {
+        call.env().probe().report_budget_alerts(call, alerts);
+    }
 }
 
 impl Drop for ReservationGuard<'_> {
@@ -410,18 +420,6 @@ impl Configurable for Budget {
                 "is required, unless the file has budgets or the program provides accounts",
             )),
         }
-    }
-}
-
-impl Toast {
-    /// Creates a toast for a budget that has reached a threshold.
-    pub fn for_budget(alert: &BudgetAlert, at: Timestamp) -> Self {
-        let level = if alert.percent >= 100 {
-            ToastLevel::Error
-        } else {
-            ToastLevel::Warning
-        };
-        Self::new(level, "budget", alert.to_string(), at)
     }
 }
 

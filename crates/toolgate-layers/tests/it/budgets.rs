@@ -73,7 +73,7 @@ async fn calls_stay_within_the_budgets_of_the_file_and_alerts_are_shown() {
     assert!(
         shown
             .iter()
-            .any(|toast| toast.message.starts_with("100 % of the budget site")),
+            .any(|toast| toast.title.starts_with("site") && toast.message.starts_with("100 % ")),
         "{shown:?}"
     );
 }
@@ -167,6 +167,18 @@ fn an_invalid_budget_is_rejected_with_its_location() {
         (
             budget(""),
             "toolgate.toml:1:1: budget has no `limit`, which is required",
+        ),
+        (
+            budget("limit = 1\nalert_at = [50, 101]"),
+            "toolgate.toml:6:12: budget.alert_at: the threshold of an alert is a whole number from 1 to 100, not 101",
+        ),
+        (
+            budget("limit = 1\nalert_at = [50, 50]"),
+            "toolgate.toml:6:12: budget.alert_at: the threshold 50 is there twice",
+        ),
+        (
+            budget("limit = 1\nalert_at = 50"),
+            "toolgate.toml:6:12: budget.alert_at takes a list, not 50",
         ),
         (
             format!("{}{}", budget("limit = 1"), budget("limit = 2")),

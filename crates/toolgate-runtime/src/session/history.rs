@@ -31,7 +31,7 @@ impl SessionShared {
     }
 
     /// Returns the last event that `wanted` accepts, however old it is.
-    async fn find_last_event(
+    pub(crate) async fn find_last_event(
         &self,
         wanted: impl Fn(&Event) -> bool,
     ) -> Result<Option<Arc<Event>>, StoreError> {

@@ -354,7 +354,7 @@ async fn a_threshold_passed_by_a_stopped_request_is_reported() {
     let run = session.start("think");
     wait_for_reservation(&store).await;
     assert_eq!(run.stop().await.expect("ends").end, RunEnd::Cancelled);
-    let alerts = |event: &SessionEvent| matches!(event, SessionEvent::BudgetAlert { .. });
+    let alerts = |event: &SessionEvent| matches!(event, SessionEvent::BudgetAlert(_));
     assert_eq!(
         loop_events(&store)
             .await

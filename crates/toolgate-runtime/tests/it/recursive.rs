@@ -288,9 +288,7 @@ fn haystack() -> String {
 
 fn alerts(events: &[SessionEvent]) -> Vec<(String, u8)> {
     let alert = |event: &SessionEvent| match event {
-        SessionEvent::BudgetAlert {
-            budget, percent, ..
-        } => Some((budget.clone(), *percent)),
+        SessionEvent::BudgetAlert(alert) => Some((alert.budget.clone(), alert.percent)),
         _ => None,
     };
     events.iter().filter_map(alert).collect()

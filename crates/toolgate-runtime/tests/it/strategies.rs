@@ -259,7 +259,7 @@ async fn a_recursive_run_reports_each_iteration_and_ends_with_the_answer() {
     assert_eq!(steps, expected);
     let warned = events
         .iter()
-        .filter(|event| matches!(event, SessionEvent::BudgetAlert { percent: 75, .. }))
+        .filter(|event| matches!(event, SessionEvent::BudgetAlert(alert) if alert.percent == 75))
         .count();
     assert_eq!(warned, 1);
 }

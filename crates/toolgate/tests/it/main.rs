@@ -8,6 +8,7 @@ mod approval_service;
 mod approval_world;
 mod approver_identity;
 mod billing;
+mod budget_alerts;
 mod cached_effects;
 mod canaries;
 mod crash;

@@ -159,15 +159,10 @@ impl AgentView {
             SessionEvent::SkillLoaded { skill, .. } => self
                 .items
                 .push(ConversationItem::Note(format!("loaded the skill {skill}"))),
-            SessionEvent::BudgetAlert {
-                budget,
-                percent,
-                spent,
-                limit,
-                ..
-            } => {
+            SessionEvent::BudgetAlert(alert) => {
                 self.items.push(ConversationItem::Note(format!(
-                    "{percent} % of {budget} is used: {spent} of {limit}"
+                    "{} % of {} is used: {} of {}",
+                    alert.percent, alert.budget, alert.spent, alert.limit
                 )));
             }
             SessionEvent::RecursiveIteration {

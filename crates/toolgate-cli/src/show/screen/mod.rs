@@ -18,6 +18,7 @@ use std::{collections::HashMap, sync::Arc};
 use toolgate::{
     Event, RunEnd,
     approval::ShownRequest,
+    budget::BudgetAlert,
     event::{Cost, EventBody, SessionEvent, StreamPiece, ToolEvent},
     model::Usage,
     value::{CallId, SessionId, Timestamp},
@@ -35,26 +36,11 @@ pub struct SessionScreen {
     by_call: HashMap<CallId, usize>,
     /// The calls that are not settled, in the order in which they were requested.
     open: Vec<CallId>,
-    alerts: Vec<BudgetAlertView>,
+    alerts: Vec<BudgetAlert>,
     usage: Usage,
     cost: Option<Cost>,
     end: Option<RunEnd>,
     now: Timestamp,
-}
-
-/// The last reported use of a budget.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BudgetAlertView {
-    /// The budget's name.
-    pub budget: String,
-    /// The threshold in percent.
-    pub percent: u8,
-    /// The amount spent.
-    pub spent: String,
-    /// The limit.
-    pub limit: String,
-    /// The time of the report.
-    pub at: Timestamp,
 }
 
 impl SessionScreen {
@@ -95,34 +81,19 @@ impl SessionScreen {
                 }
             }
             EventBody::Turn(_, happened) => self.agents[agent].apply_turn(happened),
-            EventBody::Loop(_, happened) => self.apply_loop(agent, happened, event.at()),
+            EventBody::Loop(_, happened) => self.apply_loop(agent, happened),
         }
     }
 
-    fn apply_loop(&mut self, agent: usize, happened: &SessionEvent, at: Timestamp) {
+    fn apply_loop(&mut self, agent: usize, happened: &SessionEvent) {
         match happened {
             SessionEvent::InferenceFinished { usage, cost, .. } => {
                 self.usage = usage.map_or(self.usage, |usage| self.usage.plus(usage));
                 self.cost = Some(self.cost.map_or(*cost, |sum| sum.plus(*cost)));
             }
-            SessionEvent::BudgetAlert {
-                budget,
-                percent,
-                spent,
-                limit,
-                ..
-            } => {
-                let budget = budget.clone();
-                let spent = spent.clone();
-                let limit = limit.clone();
-                self.alerts.retain(|known| known.budget != budget);
-                self.alerts.push(BudgetAlertView {
-                    budget,
-                    percent: *percent,
-                    spent,
-                    limit,
-                    at,
-                });
+            SessionEvent::BudgetAlert(alert) => {
+                self.alerts.retain(|known| known.budget != alert.budget);
+                self.alerts.push(alert.clone());
             }
             // Agents end their own runs; only the root session's end is the end of the run.
             SessionEvent::RunEnded { end, .. } if agent == 0 => self.end = Some(*end),
@@ -217,7 +188,7 @@ impl SessionScreen {
     }
 
     /// Returns the last alert of each budget.
-    pub fn budget_alerts(&self) -> &[BudgetAlertView] {
+    pub fn budget_alerts(&self) -> &[BudgetAlert] {
         &self.alerts
     }
 

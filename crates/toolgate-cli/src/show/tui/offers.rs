@@ -1,9 +1,9 @@
 //! What a key offers about calls: the action of a toast, and cancelling one call.
 
-use toolgate::layers::ToastAction;
+use toolgate::{budget::BudgetAlert, layers::ToastAction};
 
 use super::{ChatApp, UiEffect, app::OverlayWindow, update::show_info};
-use crate::show::screen::{BudgetAlertView, CallState, CallView};
+use crate::show::screen::{CallState, CallView};
 
 /// Does what the newest toast with an action offers.
 pub(super) fn run_toast_action(app: &mut ChatApp) -> Vec<UiEffect> {
@@ -27,8 +27,8 @@ pub(super) fn run_toast_action(app: &mut ChatApp) -> Vec<UiEffect> {
 }
 
 fn budget_lines(app: &ChatApp) -> String {
-    let line = |alert: &BudgetAlertView| {
-        let BudgetAlertView {
+    let line = |alert: &BudgetAlert| {
+        let BudgetAlert {
             budget,
             percent,
             spent,

@@ -118,3 +118,30 @@ fn a_model_without_a_price_is_named_with_the_line_that_adds_it() {
     let line = "[providers.scripted.models.\"script\"]";
     assert!(said.contains(line), "{said}");
 }
+
+#[test]
+fn an_alert_of_a_tool_budget_is_an_event_of_a_run() {
+    let place = HistoryPlace::new();
+    let list = "[[reply]]\ncalls = [{ tool = 'list_dir', arguments = { path = '.' } }]\n";
+    let script = format!("{list}[[reply]]\ntext = 'Done.'");
+    fs::write(place.work().join("s.toml"), script).expect("writes");
+    place.configure(&BUDGETS.replacen("limit = 4", "limit = 4\nalert_at = [20, 80]", 1));
+    let events = place.json(&["run", "hi", "--model", "script:s.toml"]);
+    let alerts: Vec<_> = events
+        .iter()
+        .filter(|event| event["type"] == "budget_alert")
+        .collect();
+    assert_eq!(alerts.len(), 1, "{events:?}");
+    assert_eq!(
+        (
+            &alerts[0]["percent"],
+            &alerts[0]["level"],
+            &alerts[0]["amounts"]
+        ),
+        (
+            &20.into(),
+            &"info".into(),
+            &serde_json::json!({ "unit": "calls", "spent": 1, "limit": 4 })
+        )
+    );
+}

@@ -9,10 +9,12 @@ use std::{
 use futures::poll;
 use serde_json::json;
 use toolgate_core::{
-    AnyLayer, CallSeed, Failure, HostExecutor, LayerExt, SettledOutcome, Stack, ToolError, from_fn,
+    AnyLayer, CallSeed, Failure, HostExecutor, LayerExt, SettledOutcome, Stack, Timestamp,
+    ToolError, from_fn,
 };
 use toolgate_testkit::{
-    FakeExecutor, FaultyStore, StoreCall, StoreFault, TestClock, echo, echo_under, run_twice,
+    FakeExecutor, FaultyStore, ReportProbe, StoreCall, StoreFault, TestClock, echo, echo_under,
+    run_twice,
 };
 
 use BudgetPeriod::{Day, Total};
@@ -20,7 +22,7 @@ use BudgetScope::{Global, Session, Tool, User};
 use BudgetUnit::{Calls, Usd};
 
 use super::*;
-use crate::{DryRun, Idempotency, ToastManager, testing::*};
+use crate::{DryRun, Idempotency, Toast, ToastLevel, ToastManager, testing::*};
 
 const DOLLAR: u64 = 1_000_000_000;
 
@@ -587,7 +589,7 @@ async fn thresholds_alert_once_a_day_and_a_jump_alerts_all_of_them() {
     assert_eq!(pay(2, 0.55).await, [50, 75, 90]);
     assert_eq!(pay(3, 0.05).await, [100]);
     let shown = toasts.current();
-    let text = "100 % of the budget daily for 2026-01-01 is used: $1.000000 of $1.000000";
+    let text = "100 % of the budget is used: $1.000000 of $1.000000 (2026-01-01)";
     assert_eq!(
         shown
             .last()
@@ -649,6 +651,39 @@ async fn a_call_paid_for_before_a_crash_is_not_paid_for_again() {
         .expect("stores");
     assert!(stack.run(Call::new(lost)).await.is_ok());
     assert_eq!(account_totals(&store), [(2, 0)]);
+}
+
+#[tokio::test]
+async fn an_amount_that_is_booked_after_a_crash_raises_its_alerts() {
+    let fails = |asked: StoreCall, _| match asked {
+        StoreCall::SettleCharge => StoreFault::Fail(StoreError::Backend("down".into())),
+        _ => StoreFault::Pass,
+    };
+    // The call comes back before its outcome was written, or it has ended elsewhere.
+    for closes in [false, true] {
+        let memory = MemoryStore::new();
+        let rule = budget_rule("b", Global, Total, Calls, 2);
+        let layer_over = |store: StoreHandle| {
+            let billing = billing_over(&store, rule.clone());
+            Budget::new(BudgetOptions::default(), billing).expect("valid options")
+        };
+        let broken = StoreHandle::new(FaultyStore::new(memory.clone(), fails));
+        let seed = nth_seed(&TestClock::new(), 1, "look", json!({}));
+        let probe = ReportProbe::new();
+        let first = Call::new(probe.attach(seed.clone()));
+        assert!(echo_under(layer_over(broken)).run(first).await.is_ok());
+        assert!(probe.alerts().is_empty(), "nothing is booked yet");
+        let again = CallSeed {
+            closing: closes.then(|| Arc::new(SettledOutcome::new(Status::OutcomeUnknown))),
+            ..probe.attach(seed)
+        };
+        let stack = echo_under(layer_over(StoreHandle::new(memory)));
+        for _ in 0..2 {
+            stack.run(Call::new(again.clone())).await;
+        }
+        let percents: Vec<u8> = probe.alerts().iter().map(|alert| alert.percent).collect();
+        assert_eq!(percents, [50], "once, {closes}");
+    }
 }
 
 #[tokio::test]

@@ -241,7 +241,7 @@ impl ProgressManager {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
-            | SessionEvent::BudgetAlert { .. } => {}
+            | SessionEvent::BudgetAlert(_) => {}
         }
     }
 

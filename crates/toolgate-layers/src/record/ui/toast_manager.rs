@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use toolgate_core::{
-    Event, EventBody, SessionEvent, Timestamp, ToastAction, ToastLevel, ToastNotice, ToolEvent,
+    BudgetAlert, BudgetAlertLevel, Event, EventBody, SessionEvent, Timestamp, ToastAction,
+    ToastLevel, ToastNotice, ToolEvent,
 };
 
 use crate::record::ui::observable::{ListChange, ObservableList};
@@ -199,8 +200,8 @@ impl ToastManager {
     pub fn apply_event(&self, event: &Event) {
         let toast = match event.body() {
             EventBody::Tool(_, ToolEvent::ToolToast(notice)) => from_notice(notice, event.at()),
-            EventBody::Loop(_, alert @ SessionEvent::BudgetAlert { .. }) => {
-                from_budget_alert(alert, event.at())
+            EventBody::Loop(_, SessionEvent::BudgetAlert(alert)) => {
+                Some(Toast::for_budget(alert, event.at()))
             }
             EventBody::Tool(..) | EventBody::Turn(..) | EventBody::Loop(..) => None,
         };
@@ -257,28 +258,28 @@ fn from_notice(notice: &ToastNotice, at: Timestamp) -> Option<Toast> {
     })
 }
 
-/// Returns the message about a budget that has reached a threshold.
-fn from_budget_alert(alert: &SessionEvent, at: Timestamp) -> Option<Toast> {
-    let SessionEvent::BudgetAlert {
-        budget,
-        period,
-        percent,
-        spent,
-        limit,
-    } = alert
-    else {
-        return None;
-    };
-    let level = if *percent < 100 {
-        ToastLevel::Warning
-    } else {
-        ToastLevel::Error
-    };
-    let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
-    Some(Toast {
-        action: Some(ToastAction::show_budgets()),
-        ..Toast::new(level, budget, message, at)
-    })
+impl Toast {
+    /// Creates a toast for a budget that has reached a threshold, with the level of the alert.
+    pub fn for_budget(alert: &BudgetAlert, at: Timestamp) -> Self {
+        let level = match alert.level {
+            BudgetAlertLevel::Info => ToastLevel::Info,
+            BudgetAlertLevel::Warning | BudgetAlertLevel::Critical => ToastLevel::Warning,
+            BudgetAlertLevel::Exceeded => ToastLevel::Error,
+        };
+        let BudgetAlert {
+            budget,
+            period,
+            percent,
+            spent,
+            limit,
+            ..
+        } = alert;
+        let message = format!("{percent} % of the budget is used: {spent} of {limit} ({period})");
+        Self {
+            action: Some(ToastAction::show_budgets()),
+            ..Self::new(level, budget, message, at)
+        }
+    }
 }
 
 impl Default for ToastManager {
@@ -363,19 +364,18 @@ mod tests {
     fn a_budget_alert_is_shown_once_for_each_threshold() {
         let toasts = ToastManager::new();
         let turn = toolgate_testkit::seed("t", serde_json::json!({})).turn;
-        for percent in [75, 75, 90, 100] {
-            let budget = "recursive tokens".to_owned();
-            let period = "run".to_owned();
-            let spent = format!("{percent}0");
-            let limit = "1000".to_owned();
-            let alert = SessionEvent::BudgetAlert {
-                budget,
-                period,
+        for percent in [50, 75, 75, 90, 100] {
+            let alert = BudgetAlert {
+                budget: "recursive tokens".to_owned(),
+                period: "run".to_owned(),
                 percent,
-                spent,
-                limit,
+                level: BudgetAlertLevel::for_percent(percent),
+                spent: format!("{percent}0"),
+                limit: "1000".to_owned(),
+                amounts: None,
             };
-            toasts.apply_event(&Event::for_run(1, NOW, turn.clone(), alert).expect("valid"));
+            let event = Event::for_run(1, NOW, turn.clone(), alert.into()).expect("valid");
+            toasts.apply_event(&event);
         }
         let shown: Vec<_> = toasts
             .current()
@@ -385,6 +385,7 @@ mod tests {
         let message =
             |percent: u8| format!("{percent} % of the budget is used: {percent}0 of 1000 (run)");
         let expected = [
+            (ToastLevel::Info, 50),
             (ToastLevel::Warning, 75),
             (ToastLevel::Warning, 90),
             (ToastLevel::Error, 100),

@@ -10,7 +10,8 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::json;
 use toolgate_core::{
-    BudgetAlert, CallId, Digest, Json, RecordKey, SessionId, StoreError, StoreHandle, Timestamp,
+    AlertUnit, BudgetAlert, BudgetAmounts, CallId, Digest, Json, RecordKey, SessionId, StoreError,
+    StoreHandle, Timestamp,
 };
 
 use crate::ModelBilling;
@@ -122,10 +123,11 @@ pub(crate) struct LimitUsage {
     pub(crate) percent: u8,
     pub(crate) spent: String,
     pub(crate) limit: String,
+    pub(crate) amounts: BudgetAmounts,
 }
 
 impl LimitUsage {
-    fn new(of: &'static str, spent: u128, limit: u128) -> Self {
+    fn new(of: &'static str, unit: AlertUnit, spent: u128, limit: u128) -> Self {
         let percent = spent
             .saturating_mul(100)
             .checked_div(limit)
@@ -137,12 +139,23 @@ impl LimitUsage {
             percent,
             spent: spent.to_string(),
             limit: limit.to_string(),
+            amounts: BudgetAmounts {
+                unit,
+                spent: u64::try_from(spent).unwrap_or(u64::MAX),
+                limit: u64::try_from(limit).unwrap_or(u64::MAX),
+            },
         }
     }
 
     fn for_time(spent: Duration, limit: Duration) -> Self {
-        let used = Self::new("time", spent.as_micros(), limit.as_micros());
+        let unit = AlertUnit::Seconds;
+        let used = Self::new("time", unit, spent.as_micros(), limit.as_micros());
         Self {
+            amounts: BudgetAmounts {
+                unit,
+                spent: spent.as_secs(),
+                limit: limit.as_secs(),
+            },
             spent: format!("{} s", spent.as_secs()),
             limit: format!("{} s", limit.as_secs()),
             ..used
@@ -386,8 +399,18 @@ impl RecursiveRun {
         iterations: u32,
         now: Timestamp,
     ) -> LimitUsage {
-        let iterations = LimitUsage::new("iterations", iterations.into(), limits.iterations.into());
-        let tokens = LimitUsage::new("tokens", self.used_tokens().into(), limits.tokens.into());
+        let iterations = LimitUsage::new(
+            "iterations",
+            AlertUnit::Iterations,
+            iterations.into(),
+            limits.iterations.into(),
+        );
+        let tokens = LimitUsage::new(
+            "tokens",
+            AlertUnit::Tokens,
+            self.used_tokens().into(),
+            limits.tokens.into(),
+        );
         let time = LimitUsage::for_time(now.since(self.started_at), limits.time);
         let worse = |a: LimitUsage, b: LimitUsage| if b.percent > a.percent { b } else { a };
         worse(worse(iterations, tokens), time)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use toolgate_core::{SessionEvent, StoreError};
+use toolgate_core::{BudgetAlert, BudgetAlertLevel, SessionEvent, StoreError};
 
 use crate::{
     RecursiveStrategy, RequestContext, Strategy, StrategyAction, StrategyError, TurnContext,
@@ -156,13 +156,16 @@ impl RecursiveStrategy {
                 .claim_threshold(turned.store, "alerted", percent, &turn)
                 .await?
             {
-                turned.events.push(SessionEvent::BudgetAlert {
+                let alert = BudgetAlert {
                     budget: format!("recursive {}", used.of),
                     period: "run".to_owned(),
                     percent,
+                    level: BudgetAlertLevel::for_percent(percent),
                     spent: used.spent.clone(),
                     limit: used.limit.clone(),
-                });
+                    amounts: Some(used.amounts),
+                };
+                turned.events.push(alert.into());
             }
         }
         Ok(())

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use toolgate_core::{
-    Cost, ModelErrorKind, ModelName, Payer, SessionEvent, StoreError, TurnId, Usage,
-};
+use toolgate_core::{Cost, ModelErrorKind, ModelName, Payer, SessionEvent, TurnId, Usage};
 
 use crate::{
     ModelBilling, RunError, SessionError,
     agent::recursive::billing::is_question,
+    journal::PendingEvent,
     session::{SessionShared, run::steps::SessionRun},
 };
 
@@ -74,12 +73,23 @@ impl SessionRun {
 
 impl SessionShared {
     /// Ends the reservations that a lost process left: charged if the request was sent or the call
-    /// ran, released if not.
-    pub(crate) async fn recover_reservations(&self) -> Result<(), StoreError> {
+    /// ran, released if not. The thresholds that this passes are events of the last turn.
+    pub(crate) async fn recover_reservations(&self) -> Result<(), SessionError> {
         let was_sent = |turn| async move { Ok(is_question(turn) || self.was_asked(turn).await?) };
         let service = self.spending.service();
         let session = self.dispatcher.session();
-        // The alerts belonged to a run that is not observed any more; the thresholds stay passed.
-        service.recover_session(session, was_sent).await.map(drop)
+        let alerts = service.recover_session(session, was_sent).await?;
+        if alerts.is_empty() {
+            return Ok(());
+        }
+        let last = self.find_last_event(|_| true).await?;
+        let info = last.map_or_else(
+            || Arc::new(self.new_turn_info(0)),
+            |last| last.turn_info().clone(),
+        );
+        let events = alerts
+            .into_iter()
+            .map(|alert| PendingEvent::Loop(info.clone(), alert.into()));
+        Ok(self.journal().append(events, []).await?)
     }
 }

@@ -3,8 +3,9 @@
 use std::sync::{Arc, Weak};
 
 use toolgate_core::{
-    Arguments, Call, CallId, FileChange, Invocation, Json, LedgerDraft, LogLevel, LongRunningLabel,
-    Probe, Progress, RecordKey, StartPermit, StopReason, StoreRecord, ToastNotice, ToolEvent,
+    Arguments, BudgetAlert, Call, CallId, FileChange, Invocation, Json, LedgerDraft, LogLevel,
+    LongRunningLabel, Probe, Progress, RecordKey, StartPermit, StopReason, StoreRecord,
+    ToastNotice, ToolEvent,
 };
 
 use super::{OpenTurn, StackEntry};
@@ -73,6 +74,18 @@ impl Probe for TurnProbe {
             let event = active.shared.redact_event(ToolEvent::ToolToast(toast));
             active.record_event(call, event);
         }
+    }
+
+    fn report_budget_alerts(&self, _: &Call, alerts: Vec<BudgetAlert>) {
+        let Some(active) = self.0.upgrade() else {
+            return;
+        };
+        // Also for a call that has ended by now: the amount is booked, and no other booking passes
+        // the same threshold.
+        let events = alerts
+            .into_iter()
+            .map(|alert| PendingEvent::Loop(active.info.clone(), alert.into()));
+        drop(active.shared.journal.append(events, []));
     }
 
     fn can_seal_with_outcome(&self, _: &Call) -> Result<bool, StopReason> {

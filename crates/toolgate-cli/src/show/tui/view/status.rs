@@ -5,7 +5,7 @@ use ratatui::{
     layout::Rect,
     text::{Line, Span},
 };
-use toolgate::{RunEnd, event::Cost};
+use toolgate::{RunEnd, budget::BudgetAlertLevel, event::Cost};
 use unicode_width::UnicodeWidthStr;
 
 use super::{
@@ -148,8 +148,11 @@ fn usage_text(app: &ChatApp) -> String {
 
 fn budget_style(app: &ChatApp) -> ratatui::style::Style {
     match app.screen.budget_alerts().last() {
-        Some(alert) if alert.percent >= 100 => paint::BAD,
-        Some(_) => paint::WARN,
+        Some(alert) => match alert.level {
+            BudgetAlertLevel::Info => paint::DIM,
+            BudgetAlertLevel::Warning | BudgetAlertLevel::Critical => paint::WARN,
+            BudgetAlertLevel::Exceeded => paint::BAD,
+        },
         None => paint::DIM,
     }
 }
