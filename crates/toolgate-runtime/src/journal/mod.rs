@@ -75,7 +75,7 @@ struct JournalState {
     failed: Option<JournalError>,
     /// Cancelled by the first failure.
     ended: CancellationToken,
-    /// The time of the last write under the lease.
+    /// The time at which the last write or renewal under the lease began.
     confirmed_at: Timestamp,
 }
 
@@ -249,7 +249,11 @@ impl Journal {
 
     /// Renews the lease. If another process has it, nothing is written from then on.
     pub(crate) async fn renew(&self) -> Result<(), JournalError> {
+        let now = self.0.clock.now();
         let renewed = self.0.driving.renew().await;
+        if renewed.is_ok() {
+            self.0.lock_state().confirmed_at = now;
+        }
         renewed.map_err(|source| {
             let error = JournalError::Store {
                 session: self.0.session,

@@ -64,12 +64,16 @@ impl Conversation {
         session: SessionId,
         most: usize,
     ) -> Result<Self, StoreError> {
-        const PAGE: usize = 64;
+        // Growing pages: a short conversation is one small read, a long one has few reads.
+        const FIRST_PAGE: usize = 64;
+        const LARGEST_PAGE: usize = 1_024;
+        let mut page_size = FIRST_PAGE;
         let mut pages = Vec::new();
         let mut size = 0;
         let mut before = u64::MAX;
         while size <= most {
-            let page = store.messages(session, before, PAGE).await?;
+            let page = store.messages(session, before, page_size).await?;
+            page_size = (page_size * 2).min(LARGEST_PAGE);
             let Some((first, _)) = page.first() else {
                 break;
             };

@@ -618,6 +618,10 @@ impl Drop for TurnRun {
     fn drop(&mut self) {
         // The owner is gone, so the calls must not continue unobserved.
         self.active.shared.unregister_turn(&self.active);
+        // What a turn that is dropped half-way has settled is found when it is resumed.
+        if !self.holds_end {
+            self.active.shared.journal.flush();
+        }
     }
 }
 

@@ -14,9 +14,10 @@ use super::{EffectLog, SessionSnapshot, child::model_requests_path};
 pub struct ConversationSnapshot {
     /// The messages in order.
     pub messages: Vec<Arc<MessageRecord>>,
-    /// The numbers of the replies that a model was asked for, counted from 0, in the order of the
-    /// requests.
-    pub asked: Vec<usize>,
+    /// The numbers of the replies that models were asked for, counted from 0, in the order of the
+    /// requests, each with the first message of its session. Those of other sessions are among them:
+    /// a process can be lost before the first message of its session is stored.
+    pub asked: Vec<(String, usize)>,
     /// The turns in which the log shows a model request.
     pub sent: BTreeSet<TurnId>,
     /// The ends of the runs, in order.
@@ -51,11 +52,13 @@ impl ConversationSnapshot {
                 _ => {}
             }
         }
-        let task = talk.messages.first().map(|said| said.message.text());
         let asks = EffectLog::open_at(model_requests_path(effects.path())).read_effects();
         let asks = asks.map_err(|error| StoreError::Backend(Box::new(error)))?;
-        let asks = asks.iter().filter(|ask| task.as_ref() == Some(&ask.key));
-        talk.asked = asks.filter_map(|ask| ask.what.parse().ok()).collect();
+        let numbered = asks.into_iter().filter_map(|ask| {
+            let number = ask.what.parse().ok()?;
+            Some((ask.key, number))
+        });
+        talk.asked = numbered.collect();
         Ok((talk, broken))
     }
 
@@ -94,7 +97,11 @@ impl ConversationSnapshot {
         // Only a reply that was lost with its process may be requested again.
         let durable = before.model_replies().count();
         let mut asked = BTreeSet::new();
-        for number in after.asked.get(before.asked.len()..).unwrap_or_default() {
+        let task = after.messages.first().map(|said| said.message.text());
+        for (of, number) in after.asked.get(before.asked.len()..).unwrap_or_default() {
+            if task.as_ref() != Some(of) {
+                continue;
+            }
             if *number < durable {
                 wrong.push(format!(
                     "reply {number} was requested again although it was stored"
