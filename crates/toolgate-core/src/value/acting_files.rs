@@ -27,6 +27,7 @@ const ACTING_FILES: &[&str] = &[
     ".autoenv.zsh",
     ".envrc",
     ".mise.toml",
+    ".tool-versions",
     "mise.toml",
     // Agents.
     ".aider.conf.yaml",
@@ -79,6 +80,9 @@ const ACTING_FILES: &[&str] = &[
     ".yarnrc.yml",
     "bunfig.toml",
     "pip.conf",
+    // It can name a directory, whose programs run in place of cargo and the compiler.
+    "rust-toolchain",
+    "rust-toolchain.toml",
     // Start-up files of shells, sessions and interpreters.
     ".bash_aliases",
     ".bash_login",
@@ -114,6 +118,7 @@ const ACTING_FILES: &[&str] = &[
     "usercustomize.py",
     // Editors and debuggers.
     "*.code-workspace",
+    ".devcontainer.json",
     ".dir-locals-2.el",
     ".dir-locals.el",
     ".emacs",
@@ -185,6 +190,7 @@ const ACTING_DIRECTORIES: &[&str] = &[
     ".config/nvim",
     ".config/systemd",
     ".config/toolgate",
+    ".local/bin",
     ".local/share/systemd",
     ".ssh",
     "library/launchagents",

@@ -202,6 +202,11 @@ fn a_name_that_can_be_read_and_a_command_that_only_reads_are_not_asked_about() {
         "python3 -c 'print(1)' > out.txt",
         "echo x > 'a$b.txt'",
         "echo x > a\\$b.txt",
+        "git diff HEAD > out.txt",
+        "git reset --soft HEAD",
+        "git show HEAD | tee out.txt",
+        "echo Jenkinsfile > list.txt",
+        "sort -o sorted HEAD",
     ]);
 }
 
@@ -225,6 +230,20 @@ fn a_file_that_is_named_in_another_way_is_asked_about_by_its_name() {
             "(cd .git && cat > hooks/pre-push) < a",
             "pushd .vscode; echo x > tasks.json",
             "cp a CLAUDE{,.local}.md",
+            // Names without the sign of a path.
+            "echo x > Jenkinsfile",
+            "cp a HEAD",
+            "tee crontab < a",
+            "dd if=a of=HEAD",
+            "curl -oJenkinsfile example.com",
+            "curl -sSLoJenkinsfile example.com",
+            "wget --output-document=Jenkinsfile example.com",
+            "sort -o Jenkinsfile a",
+            "sh -c 'echo x > Jenkinsfile'",
+            "if true; then mv a rust-toolchain; fi",
+            "echo x > ~/.local/bin/ls",
+            "echo x > .devcontainer.json",
+            "echo x > rust-toolchain.toml",
         ],
         "the built-in rule \"files that act later\" asks",
     );

@@ -8,7 +8,10 @@ use crate::approval_world::{
 };
 use serde_json::json;
 use toolgate::{
-    approval::{AdmittedDecision, ApprovalRequest, ApprovalService, DecisionTarget, Quorum},
+    approval::{
+        AdmittedDecision, ApprovalRequest, ApprovalService, ApproverIdentity, DecisionTarget,
+        Keyring, Quorum, Vote,
+    },
     layers::Approval,
     prelude::*,
     session::{DeliverError, Dispatcher, RejectCode, TurnReport},
@@ -16,9 +19,9 @@ use toolgate::{
         ApprovalFilter, ApprovalState, MailboxItem, MailboxStore, RecordKey, RecordStore,
         StoreRecord,
     },
-    value::Json,
+    value::{ApprovalId, CallId, Digest, Json, Timestamp},
 };
-use toolgate_testkit::authenticated;
+use toolgate_testkit::{CountingIds, authenticated};
 
 async fn request_with_token(world: &ApprovalWorld) -> (Dispatcher, TurnReport, String) {
     let (process, report, _) = world
@@ -593,66 +596,74 @@ async fn votes_for_other_arguments_do_not_add_up_and_one_denial_denies() {
 
 /// Stores a vote as the service does, or without the signature, as another writer of the store
 /// could.
+/// Returns the vote of an approver for a request, without a signature.
+fn unsigned_vote(named: &ApprovalRequest, by: ApproverIdentity) -> Vote {
+    let decision = Decision::approve(by);
+    let vote = Vote::from_decision(named, &decision, Timestamp::EPOCH);
+    vote.expect("approves")
+}
+
 async fn store_vote(
     world: &ApprovalWorld,
     named: &ApprovalRequest,
     name: &str,
-    ring: Option<&toolgate::approval::Keyring>,
+    sign: impl FnOnce(&Vote) -> Option<String>,
 ) {
-    let vote = toolgate::approval::Vote::from_decision(
-        named,
-        &Decision::approve(authenticated(name)),
-        toolgate::value::Timestamp::EPOCH,
-    )
-    .expect("approves");
-    let vote = toolgate::approval::Vote {
-        token: ring.map(|ring| ring.vote_token(named, &vote)),
-        ..vote
-    };
+    let mut vote = unsigned_vote(named, authenticated(name));
+    vote.token = sign(&vote);
     let vote = Json::new(serde_json::to_value(vote).expect("writes")).expect("small");
-    world
-        .store
-        .put_record_once(
-            toolgate::approval::Vote::record_key(named, &authenticated(name)),
-            StoreRecord::Json(vote),
-        )
-        .await
-        .expect("kept");
+    let key = Vote::record_key(named, &authenticated(name));
+    let stored = world.store.put_record_once(key, StoreRecord::Json(vote));
+    stored.await.expect("kept");
+}
+
+/// Returns signatures that are not those of the vote of Ann for this request.
+fn foreign_signatures(ring: &Keyring, named: &ApprovalRequest) -> Vec<Option<String>> {
+    let ann = || unsigned_vote(named, authenticated("ann"));
+    let mut later = named.clone();
+    later.generation += 1;
+    let mut edited = ann();
+    edited.arguments_digest = Digest::of_bytes(b"other arguments");
+    let other_call = ApprovalId::for_call(CallId::from_source(&CountingIds::after(900)));
+    let mut other = named.clone();
+    other.approval_id = other_call;
+    let forger = keyring_with("k1", 9);
+    let valid = ring.vote_token(named, &ann());
+    vec![
+        None,
+        Some(String::new()),
+        Some(forger.vote_token(named, &ann())),
+        Some(ring.vote_token(&later, &ann())),
+        Some(ring.vote_token(&other, &ann())),
+        Some(ring.vote_token(named, &edited)),
+        Some(ring.vote_token(named, &unsigned_vote(named, authenticated("carol")))),
+        Some(ring.vote_token(named, &unsigned_vote(named, "ann".into()))),
+        named.seal.clone(),
+        Some(valid[..valid.len() - 1].to_owned()),
+    ]
 }
 
 #[tokio::test]
 async fn an_unsigned_vote_in_the_store_does_not_count() {
-    for forger in [None, Some(crate::approval_world::keyring_with("k1", 9))] {
+    for at in 0..10 {
         let world = ApprovalWorld::new();
         let (_, _, named) = world
             .run_until_asked(world.stack(two_of(&world, &[])))
             .await;
-        store_vote(&world, &named, "ann", forger.as_ref()).await;
+        let signature = foreign_signatures(&world.ring, &named).swap_remove(at);
+        store_vote(&world, &named, "ann", |_| signature).await;
         let desk = world.approval_service();
-        let counted = AdmittedDecision::Counted { missing: 1 };
+        let by_bob = desk.decide(&named, Decision::approve(authenticated("bob")));
         assert_eq!(
-            desk.decide(&named, Decision::approve(authenticated("bob")))
-                .await
-                .expect("counted"),
-            counted
+            by_bob.await.expect("counted"),
+            AdmittedDecision::Counted { missing: 1 },
+            "{at}"
         );
-        assert_eq!(
-            code_of(
-                desk.decide(&named, Decision::approve(authenticated("ann")))
-                    .await
-                    .map(drop)
-            ),
-            RejectCode::Forged
-        );
-        assert_eq!(
-            desk.find_approval(named.approval_id)
-                .await
-                .expect("reads")
-                .expect("there")
-                .votes
-                .len(),
-            1
-        );
+        let by_ann = desk.decide(&named, Decision::approve(authenticated("ann")));
+        assert_eq!(code_of(by_ann.await.map(drop)), RejectCode::Forged, "{at}");
+        let found = desk.find_approval(named.approval_id).await;
+        let votes = found.expect("reads").expect("there").votes;
+        assert_eq!(votes.len(), 1, "{at}");
     }
 }
 
@@ -693,7 +704,10 @@ async fn a_last_vote_whose_process_died_is_completed_by_repeating_it() {
         .run_until_asked(world.stack(two_of(&world, &[])))
         .await;
     for name in ["ann", "bob"] {
-        store_vote(&world, &named, name, Some(&world.ring)).await;
+        store_vote(&world, &named, name, |vote| {
+            Some(world.ring.vote_token(&named, vote))
+        })
+        .await;
     }
     let answer = world
         .approval_service()

@@ -98,6 +98,9 @@ impl RuleSet {
             acting_files::acting_entry(place).filter(|_| !self.names_exactly(place, facts))
         };
         let mut entries: BTreeSet<&'static str> = places.filter_map(entry).collect();
+        let plain = acting_files::plainly_named_entries(facts);
+        let plain = plain.filter(|(_, place)| !self.names_exactly(place, facts));
+        entries.extend(plain.map(|(entry, _)| entry));
         if !only_reads && { facts.glob_texts() }.any(acting_files::expands_to_acting_file) {
             entries.insert("a file that a wildcard may expand to");
         }

@@ -8,7 +8,7 @@ use crate::decide::policy::{
         paths::{PathLocation, ResolvedPath},
         reading_commands::only_reads_files,
         secret_files::may_end_with,
-        write_targets::find_unread_target,
+        write_targets::{find_unread_target, named_targets},
     },
 };
 
@@ -47,6 +47,22 @@ pub(crate) fn expands_to_acting_file(text: &str) -> bool {
 pub(crate) fn only_reads(facts: &CallFeatures<'_>) -> bool {
     let runs = facts.certain_runs();
     runs.is_some_and(|runs| !runs.is_empty() && runs.into_iter().all(only_reads_files))
+}
+
+/// Returns the entries of the files that commands write by names which have no sign of a path, such
+/// as `Jenkinsfile`. Elsewhere in a command such a word may be anything: `git diff HEAD`.
+pub(crate) fn plainly_named_entries(
+    facts: &CallFeatures<'_>,
+) -> impl Iterator<Item = (&'static str, ResolvedPath)> {
+    let targets = facts
+        .commands
+        .iter()
+        .flat_map(|it| named_targets(it.script()));
+    let plain = targets.filter(|name| !name.contains(['/', '.', '~', '\\']));
+    plain.filter_map(|name| {
+        let place = facts.root.spelled_place(name);
+        Some((acting_entry(&place)?, place))
+    })
 }
 
 /// Returns the piece of a command because of which it cannot be told which file the command writes.

@@ -96,14 +96,18 @@ impl CommandPattern {
 
     /// Checks whether one of these commands, of which it is certain that they run, is such a command.
     pub(crate) fn begins_any(&self, runs: &[CommandWords]) -> bool {
-        self.0.is_empty() || runs.iter().any(|run| self.matches_at(run, 0))
+        let begins = |run: &CommandWords| self.matches_at(run, 0);
+        let joined = |run: &CommandWords| split_git_program(run).is_some_and(|run| begins(&run));
+        self.0.is_empty() || runs.iter().any(|run| begins(run) || joined(run))
     }
 
     /// Checks whether a text that cannot be read, with these runs of words, may run such a command.
     /// If the pattern is one word, it is enough that the text contains it. With more words in the
     /// pattern, most texts that name the program are about something else: they are asked about.
     pub(crate) fn may_run(&self, runs: &[CommandWords]) -> bool {
-        if self.0.is_empty() || runs.iter().any(|run| self.matches_run(run)) {
+        let joined = |run| split_git_program(run).is_some_and(|run| self.matches_run(&run));
+        let matches = |run| self.matches_run(run) || joined(run);
+        if self.0.is_empty() || runs.iter().any(matches) {
             return true;
         }
         // The name may also be part of a word: `--exec=rm`, `X=rm`.
@@ -201,6 +205,15 @@ impl CommandPattern {
             .filter(|_| word.contains(['*', '?', '[']) && !bare);
         name.is_some_and(|name| lists::may_expand_to(&base_name(word), &base_name(name)))
     }
+}
+
+/// Returns the run with the first program such as `git-push`, as git installs them, in two words.
+fn split_git_program(run: &CommandWords) -> Option<CommandWords> {
+    let names: Vec<String> = run.iter().map(|word| base_name(word)).collect();
+    let at = names.iter().position(|name| name.starts_with("git-"))?;
+    let command = names[at]["git-".len()..].to_owned();
+    let words = run[..at].iter().cloned().chain(["git".to_owned(), command]);
+    Some(words.chain(run[at + 1..].iter().cloned()).collect())
 }
 
 /// Checks whether the words of a pattern come next, with options in between (`git --no-pager push`,

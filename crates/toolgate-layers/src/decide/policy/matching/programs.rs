@@ -241,12 +241,19 @@ pub(crate) const PROGRAMS: &[Program] = &[
         ..program("gcc g++ clang clang++ cc c++")
     },
     Program {
-        flags: "-a --all -q --quiet --no-trunc -s --size -l --latest --digests --no-stream -h --help -t --timestamps -w --show-labels \
-                -A --all-namespaces",
-        values: "--filter --format -n --last --tail --since --until --selector --namespace",
+        flags: "-a --all -q --quiet --no-trunc -s --size -l --latest --digests --no-stream -h --help -t --timestamps",
+        values: "--filter --format -n --last --tail --since --until",
         globals: "-v --version --help -D --debug",
-        runs: "exec run create build buildx compose plugin debug attach container edit alpha krew --entrypoint --kubeconfig --config",
-        ..program("docker podman kubectl")
+        runs: "exec run create build buildx compose plugin debug attach container --entrypoint --config",
+        ..program("docker podman")
+    },
+    // `-s` names another server, which gets the credentials.
+    Program {
+        flags: "-A --all-namespaces -h --help -w --watch --show-labels --no-headers --timestamps",
+        values: "-n --namespace -l --selector --tail --since",
+        globals: "--help",
+        runs: "exec run create debug attach edit alpha krew plugin cp proxy port-forward config --kubeconfig --config -s --server --token --as",
+        ..program("kubectl")
     },
     Program {
         flags: "-v -V --version --help -h -q --quiet --no-input --disable-pip-version-check --user -U --upgrade --pre --no-deps --outdated -o --uptodate",

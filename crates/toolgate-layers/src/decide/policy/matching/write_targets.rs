@@ -128,6 +128,36 @@ pub(crate) fn find_unread_target(commands: &[ScriptCommand]) -> Option<&str> {
     None
 }
 
+/// Returns the names of files that the commands write, as far as they are certain.
+pub(crate) fn named_targets(commands: &[ScriptCommand]) -> impl Iterator<Item = &str> {
+    let targets = |command| command_targets(command).into_iter();
+    { commands.iter().flat_map(targets) }
+        .filter(|word| word.certain)
+        .flat_map(|word| possible_values(&word.text))
+}
+
+fn command_targets(command: &ScriptCommand) -> Vec<&ShellWord> {
+    let written = written_words(command);
+    command.writes.iter().chain(written).collect()
+}
+
+/// Returns what a word may name: itself, or the value in `of=file`, `--output=file`, `-ofile` and
+/// `-sSofile`.
+fn possible_values(word: &str) -> Vec<&str> {
+    let is_cluster = word.starts_with('-') && !word.starts_with("--");
+    match word.split_once('=') {
+        Some((_, value)) => vec![value],
+        None if is_cluster => {
+            let ends = word.char_indices().skip(2).take(MAX_CLUSTER);
+            ends.map(|(at, _)| &word[at..]).collect()
+        }
+        None => vec![word],
+    }
+}
+
+/// The most letters of a word that are taken for options in front of a value.
+const MAX_CLUSTER: usize = 16;
+
 /// Checks whether a program that writes gets its operands from another one.
 fn operands_are_passed(command: &ScriptCommand) -> bool {
     let passes = command.passes_unknown_words();
@@ -189,15 +219,16 @@ impl WritingProgram {
                 self.operands(words).into_iter().skip(script).collect()
             }
             WrittenWords::InPlace => Vec::new(),
-            WrittenWords::Options(_, with_operands) if is_given(with_operands, words) => {
-                self.operands(words)
+            WrittenWords::Options(options, with_operands) => {
+                // `-oJ` is no `-J`, but both are looked at.
+                let operands = is_given(with_operands, words).then(|| self.operands(words));
+                let values = option_values(options, words);
+                values.chain(operands.into_iter().flatten()).collect()
             }
             WrittenWords::OperandsWithout(options) if !is_given(options, words) => {
                 self.operands(words)
             }
-            WrittenWords::Options(options, _) | WrittenWords::OperandsWithout(options) => {
-                option_values(options, words).collect()
-            }
+            WrittenWords::OperandsWithout(options) => option_values(options, words).collect(),
             WrittenWords::Prefix(start) => {
                 let is_written = |word: &&ShellWord| {
                     word.text.starts_with(start) || !word.certain && !word.text.contains('=')
