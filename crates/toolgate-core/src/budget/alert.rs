@@ -112,15 +112,23 @@ impl From<BudgetUnit> for AlertUnit {
     }
 }
 
-/// An alert as it is stored: one of an older version has no level.
+/// An alert as it is stored: one of an older version has no level. The schema of events is that of
+/// this type.
 #[derive(Deserialize, JsonSchema)]
 struct StoredBudgetAlert {
+    /// The budget's name for people.
     budget: String,
+    /// The period it is for.
     period: String,
+    /// The threshold that was reached, in percent.
     percent: u8,
+    /// The level of the alert. Events of older versions have none.
     level: Option<BudgetAlertLevel>,
+    /// The amount spent, as text.
     spent: String,
+    /// The limit, as text.
     limit: String,
+    /// The amounts as numbers. Events of older versions have none.
     amounts: Option<BudgetAmounts>,
 }
 

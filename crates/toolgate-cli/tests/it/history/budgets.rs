@@ -125,7 +125,8 @@ fn an_alert_of_a_tool_budget_is_an_event_of_a_run() {
     let list = "[[reply]]\ncalls = [{ tool = 'list_dir', arguments = { path = '.' } }]\n";
     let script = format!("{list}[[reply]]\ntext = 'Done.'");
     fs::write(place.work().join("s.toml"), script).expect("writes");
-    place.configure(&BUDGETS.replacen("limit = 4", "limit = 4\nalert_at = [20, 80]", 1));
+    let budget = "[[budget]]\nname = 'a few calls'\nscope = 'global'\nunit = 'calls'\nlimit = 4\n";
+    place.configure(&format!("{budget}alert_at = [20, 80]\n[layers.budget]\n"));
     let events = place.json(&["run", "hi", "--model", "script:s.toml"]);
     let alerts: Vec<_> = events
         .iter()
