@@ -52,12 +52,33 @@ pub enum IntegrityProblem {
         /// The generation: how often approval of the call was requested.
         generation: u32,
     },
+    /// A row of another table is damaged: it differs from its checksum, or from the log that it
+    /// follows from.
+    #[error("the row {row} of the table {table} {problem}")]
+    Row {
+        /// The table.
+        table: &'static str,
+        /// The key of the row.
+        row: String,
+        /// The problem.
+        problem: String,
+    },
     /// A stored value cannot be parsed.
     #[error("{what} cannot be read")]
     Unreadable {
         /// A description of the value.
         what: String,
     },
+}
+
+/// Returns the problem of a row that is damaged.
+pub(crate) fn damaged_row(table: &'static str, row: String) -> IntegrityProblem {
+    let problem = "is damaged".into();
+    IntegrityProblem::Row {
+        table,
+        row,
+        problem,
+    }
 }
 
 /// Verifies one chain after the other and records the first bad entry of each.

@@ -4,12 +4,12 @@ use std::{borrow::Cow, sync::Arc};
 
 use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
-    AccountKey, ApprovalState, Event, HiddenSessions, Labels, LastRun, LedgerDraft, MessageRecord,
-    Principal, RecordKey, RowChange, RunState, SessionId, SessionOrder, SessionTitle,
-    SessionUpdate, StoreError, StoreRecord, Timestamp, WriteBatch,
+    AccountKey, AccountRow, ApprovalState, Charge, Digest, Event, HiddenSessions, Labels, LastRun,
+    LedgerDraft, MailboxItem, MessageRecord, Principal, RecordKey, RowChange, RunState, SessionId,
+    SessionOrder, SessionTitle, SessionUpdate, StoreError, StoreRecord, Timestamp, WriteBatch,
 };
 
-use crate::checksum::RowChecksum;
+use crate::checksum::{RowChecksum, row_name};
 
 /// The size in bytes of one piece of a blob.
 pub(crate) const BLOB_PIECE_BYTES: u64 = 256 * 1024;
@@ -196,18 +196,71 @@ pub(crate) fn decode_message(
     Ok((number, message))
 }
 
+/// Checks that a blob that was read whole has the digest that names it. A part of one cannot be
+/// checked.
+pub(crate) fn check_blob(digest: Digest, found: &[u8], size: u64) -> Result<(), StoreError> {
+    if (found.len() as u64) < size || Digest::of_bytes(found) == digest {
+        return Ok(());
+    }
+    Err(StoreError::Damaged {
+        what: format!("blob {digest}"),
+        source: "its content has another digest".into(),
+    })
+}
+
 /// Returns the end of the key range that starts with `start`, which ends with a slash.
 pub(crate) fn prefix_end(start: &str) -> String {
     // `0` is the character after the slash.
     format!("{}0", start.strip_suffix('/').unwrap_or(start))
 }
 
-/// Parses the key of an account.
-pub(crate) fn parse_account_key(text: &str) -> Result<AccountKey, StoreError> {
-    text.parse().map_err(|error| StoreError::Damaged {
-        what: "the name of an account".into(),
+/// Reads an account, after a check of its checksum.
+pub(crate) fn decode_account(
+    key: &[u8],
+    spent: i64,
+    reserved: i64,
+    checksum: Option<i64>,
+) -> Result<AccountRow, StoreError> {
+    let name = String::from_utf8_lossy(key);
+    let what = || row_name("accounts", &name);
+    RowChecksum::of_account(key, spent, reserved).check(checksum, what)?;
+    let account: AccountKey = name.parse().map_err(|error| StoreError::Damaged {
+        what: what(),
         source: Box::new(error),
+    })?;
+    Ok(AccountRow {
+        account,
+        spent: from_db(spent),
+        reserved: from_db(reserved),
     })
+}
+
+/// Parses the body of a charge, after a check of its checksum.
+pub(crate) fn decode_charge(
+    id: &[u8],
+    session: Option<SessionId>,
+    body: &[u8],
+    checksum: Option<i64>,
+) -> Result<Charge, StoreError> {
+    let what = || row_name("charges", String::from_utf8_lossy(id));
+    RowChecksum::of_charge(id, session, body).check(checksum, what)?;
+    decode_json(&String::from_utf8_lossy(body), what)
+}
+
+/// Parses an item of a mailbox. One that is damaged is unreadable, so that it does not block those
+/// after it.
+pub(crate) fn decode_post(
+    session: SessionId,
+    number: i64,
+    body: &[u8],
+    checksum: Option<i64>,
+) -> MailboxItem {
+    let text = String::from_utf8_lossy(body);
+    let sum = RowChecksum::of_post(session, number, body);
+    match sum.check(checksum, String::new) {
+        Ok(()) => MailboxItem::from_stored(&text),
+        Err(_) => MailboxItem::damaged(&text),
+    }
 }
 
 /// Parses the stored word for the state of an approval, [`ApprovalState::as_str`].

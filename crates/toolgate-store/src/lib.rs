@@ -32,6 +32,8 @@ mod check;
 mod checksum;
 mod commit_hold;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod derived_rows;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod encoded;
 mod error;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

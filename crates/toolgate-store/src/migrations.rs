@@ -57,6 +57,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "titles",
         sql: include_str!("../migrations/sqlite/0007_titles.sql"),
     },
+    Migration {
+        version: 8,
+        name: "checked_rows",
+        sql: include_str!("../migrations/sqlite/0008_checked_rows.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -96,6 +101,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 7,
         name: "titles",
         sql: include_str!("../migrations/postgres/0007_titles.sql"),
+    },
+    Migration {
+        version: 8,
+        name: "checked_rows",
+        sql: include_str!("../migrations/postgres/0008_checked_rows.sql"),
     },
 ];
 

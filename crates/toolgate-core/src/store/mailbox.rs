@@ -104,12 +104,15 @@ pub enum MailboxItem {
 impl MailboxItem {
     /// Reads an item as it is stored.
     pub fn from_stored(text: &str) -> Self {
-        serde_json::from_str(text).unwrap_or_else(|_| {
-            let named: Option<ItemSubject> = serde_json::from_str(text).ok();
-            Self::Unreadable {
-                about: named.map(|named| (named.turn, named.call)),
-            }
-        })
+        serde_json::from_str(text).unwrap_or_else(|_| Self::damaged(text))
+    }
+
+    /// Returns an item that cannot be read in place of a stored one that was damaged.
+    pub fn damaged(text: &str) -> Self {
+        let named: Option<ItemSubject> = serde_json::from_str(text).ok();
+        Self::Unreadable {
+            about: named.map(|named| (named.turn, named.call)),
+        }
     }
 }
 

@@ -9,16 +9,19 @@ use sqlx::{
 };
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountRows, AccountStore, Charge, ChargeFilter,
-    StoreError,
+    SessionId, StoreError,
 };
 
 use super::{
     PostgresStore,
     id::PgUuid,
     locked_rows::RowSelection,
-    read::{PgQuery, RowError, decode_column},
+    read::{PgQuery, RowError},
 };
-use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
+use crate::{
+    checksum::{RowChecksum, row_name},
+    encoded::{decode_account, decode_charge, encode_json, limit_to_db, to_db},
+};
 
 impl AccountStore for PostgresStore {
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
@@ -35,7 +38,7 @@ impl AccountStore for PostgresStore {
         let about = charge_rows(&charge);
         self.queue_write(about, move |plan| {
             let settle = |rows: &mut AccountRows| charge.settle_in(rows, &actual);
-            Ok(plan.facts.books.close_charge(&charge, settle))
+            plan.facts.books.close_charge(&charge, settle)
         })
         .await
     }
@@ -44,25 +47,20 @@ impl AccountStore for PostgresStore {
         let about = charge_rows(&charge);
         self.queue_write(about, move |plan| {
             let release = |rows: &mut AccountRows| charge.release_in(rows);
-            plan.facts.books.close_charge(&charge, release);
-            Ok(())
+            plan.facts.books.close_charge(&charge, release)
         })
         .await
     }
 
     async fn charges(&self, filter: ChargeFilter) -> Result<Vec<Charge>, StoreError> {
         let ask = || charges_query(&filter).expect("ids, names and numbers can be encoded");
-        self.reads
-            .query_rows(ask, |row| {
-                decode_column(row, 1, || format!("the charge {}", row.get::<String, _>(0)))
-            })
-            .await
+        self.reads.query_rows(ask, |row| charge_row(row, 0)).await
     }
 
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
         let key = account.to_string();
         let ask = || {
-            sqlx::query("SELECT key, spent, reserved FROM accounts WHERE key = $1")
+            sqlx::query("SELECT key, spent, reserved, checksum FROM accounts WHERE key = $1")
                 .bind(key.clone().into_bytes())
         };
         self.reads.query_row(ask, |row| account_row(row, 0)).await
@@ -79,10 +77,10 @@ impl AccountStore for PostgresStore {
             .filter(|after| after.as_str() >= prefix);
         let sql = match after {
             Some(_) => {
-                "SELECT key, spent, reserved FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
+                "SELECT key, spent, reserved, checksum FROM accounts WHERE key > $1 AND key < $2 ORDER BY key LIMIT $3"
             }
             None => {
-                "SELECT key, spent, reserved FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
+                "SELECT key, spent, reserved, checksum FROM accounts WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3"
             }
         };
         // No text has a byte 255, so this is the end of all keys that start with `prefix`.
@@ -121,18 +119,22 @@ pub(super) struct LockedAccounts {
     /// The charges that are in the database, whatever the group has done to them.
     known_charges: BTreeSet<String>,
     changed_charges: BTreeSet<String>,
+    /// The names of rows that differ from their checksums. Only their own writes are rejected, and
+    /// not the rest of the group.
+    damaged: BTreeSet<String>,
 }
 
 // Locked in the order of names, charges first, so that two processes never deadlock.
 const LOCK_ACCOUNTS_SQL: &str = "
     WITH locked_charges AS MATERIALIZED (
-        SELECT body FROM charges WHERE id = ANY($1) ORDER BY id FOR UPDATE
+        SELECT id, session, body, checksum FROM charges WHERE id = ANY($1) ORDER BY id FOR UPDATE
     ), locked_accounts AS MATERIALIZED (
-        SELECT key, spent, reserved FROM accounts WHERE key = ANY($2) ORDER BY key FOR UPDATE
+        SELECT key, spent, reserved, checksum FROM accounts WHERE key = ANY($2) ORDER BY key FOR UPDATE
     )
-    SELECT body, NULL::bytea AS key, NULL::bigint AS spent, NULL::bigint AS reserved FROM locked_charges
+    SELECT id, session, body, checksum, NULL::bytea AS key, NULL::bigint AS spent, NULL::bigint AS reserved,
+           NULL::bigint AS account_checksum FROM locked_charges
     UNION ALL
-    SELECT NULL, key, spent, reserved FROM locked_accounts";
+    SELECT NULL, NULL, NULL, NULL, key, spent, reserved, checksum FROM locked_accounts";
 
 impl LockedAccounts {
     pub(super) async fn lock_accounts(
@@ -145,30 +147,75 @@ impl LockedAccounts {
         }
         let charges: Vec<&str> = wants.charges.iter().map(String::as_str).collect();
         let accounts: Vec<&[u8]> = wants.accounts.iter().map(String::as_bytes).collect();
-        let damaged = |error: StoreError| sqlx::Error::Decode(Box::new(error));
         for row in &sqlx::query(LOCK_ACCOUNTS_SQL)
             .bind(charges)
             .bind(accounts)
             .fetch_all(connection)
             .await?
         {
-            if let Some(body) = row.try_get::<Option<&str>, _>("body")? {
-                let charge: Charge = decode_json(body, || "a charge".into()).map_err(damaged)?;
-                books.known_charges.insert(charge.id.to_string());
-                books.open.insert(charge.id.to_string(), charge);
+            if row.try_get::<Option<&str>, _>("body")?.is_some() {
+                books.add_charge(row.try_get("id")?, charge_row(row, 0))?;
             } else {
-                let row = account_row(row, 1).map_err(|bad| match bad {
-                    RowError::Column(error) => error,
-                    RowError::Content(error) => damaged(error),
-                })?;
-                books.known_accounts.insert(row.account.clone());
-                books.accounts.insert(row.account.clone(), row);
+                let key = String::from_utf8_lossy(row.try_get("key")?).into_owned();
+                books.add_account(key, account_row(row, 4))?;
             }
         }
         Ok(books)
     }
 
+    fn add_charge(
+        &mut self,
+        id: String,
+        read: Result<Charge, RowError>,
+    ) -> Result<(), sqlx::Error> {
+        match read {
+            Ok(charge) => {
+                self.known_charges.insert(id.clone());
+                self.open.insert(id, charge);
+            }
+            Err(RowError::Content(_)) => {
+                self.damaged.insert(row_name("charges", id));
+            }
+            Err(RowError::Column(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn add_account(
+        &mut self,
+        key: String,
+        read: Result<AccountRow, RowError>,
+    ) -> Result<(), sqlx::Error> {
+        match read {
+            Ok(row) => {
+                self.known_accounts.insert(row.account.clone());
+                self.accounts.insert(row.account.clone(), row);
+            }
+            Err(RowError::Content(_)) => {
+                self.damaged.insert(row_name("accounts", key));
+            }
+            Err(RowError::Column(error)) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Fails if the row of a charge or of one of its accounts is damaged.
+    fn check_intact(&self, charge: &Charge) -> Result<(), StoreError> {
+        let accounts = charge
+            .accounts()
+            .map(|account| row_name("accounts", account));
+        let names = std::iter::once(row_name("charges", charge.id)).chain(accounts);
+        match names.into_iter().find(|name| self.damaged.contains(name)) {
+            Some(what) => Err(StoreError::Damaged {
+                what,
+                source: "its checksum does not match".into(),
+            }),
+            None => Ok(()),
+        }
+    }
+
     fn reserve_charge(&mut self, charge: &Charge) -> Result<Charge, StoreError> {
+        self.check_intact(charge)?;
         let name = charge.id.to_string();
         if let Some(open) = self.open.get(&name) {
             return Ok(open.clone());
@@ -193,16 +240,17 @@ impl LockedAccounts {
         &mut self,
         charge: &Charge,
         end: impl FnOnce(&mut AccountRows) -> T,
-    ) -> T {
+    ) -> Result<T, StoreError> {
+        self.check_intact(charge)?;
         let name = charge.id.to_string();
         // A retry after a lost answer finds the charge closed, or another one under its id: nothing
         // is booked twice.
         if self.open.get(&name) != Some(charge) {
-            return T::default();
+            return Ok(T::default());
         }
         self.open.remove(&name);
         self.mark_changed(charge);
-        end(&mut self.accounts)
+        Ok(end(&mut self.accounts))
     }
 
     fn mark_changed(&mut self, charge: &Charge) {
@@ -225,11 +273,12 @@ impl LockedAccounts {
         if self.is_unchanged() {
             return Ok(());
         }
-        let update = "UPDATE accounts SET spent = new.spent, reserved = new.reserved
-                      FROM UNNEST($1::bytea[], $2::bigint[], $3::bigint[]) AS new (key, spent, reserved)
+        let update = "UPDATE accounts SET spent = new.spent, reserved = new.reserved, checksum = new.checksum
+                      FROM UNNEST($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[])
+                          AS new (key, spent, reserved, checksum)
                       WHERE accounts.key = new.key";
-        let insert = "INSERT INTO accounts (key, spent, reserved)
-                      SELECT * FROM UNNEST($1::bytea[], $2::bigint[], $3::bigint[])";
+        let insert = "INSERT INTO accounts (key, spent, reserved, checksum)
+                      SELECT * FROM UNNEST($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[])";
         for (sql, known) in [(update, true), (insert, false)] {
             let changed = self
                 .changed_accounts
@@ -245,10 +294,17 @@ impl LockedAccounts {
                 .collect();
             let spent: Vec<i64> = rows.iter().map(|row| to_db(row.spent)).collect();
             let reserved: Vec<i64> = rows.iter().map(|row| to_db(row.reserved)).collect();
+            let checksums: Vec<i64> = keys
+                .iter()
+                .zip(spent.iter().zip(&reserved))
+                .map(|(key, (spent, reserved))| RowChecksum::of_account(key, *spent, *reserved))
+                .map(RowChecksum::to_db)
+                .collect();
             sqlx::query(sql)
                 .bind(keys)
                 .bind(spent)
                 .bind(reserved)
+                .bind(checksums)
                 .execute(&mut *connection)
                 .await?;
         }
@@ -284,11 +340,19 @@ impl LockedAccounts {
             .map(|(_, open)| encode_json(open))
             .collect::<Result<Vec<String>, StoreError>>();
         let bodies = bodies.map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
-        let sql = "INSERT INTO charges (id, session, body) SELECT * FROM UNNEST($1::text[], $2::uuid[], $3::text[])";
+        let checksums: Vec<i64> = open()
+            .zip(&bodies)
+            .map(|((name, open), body)| {
+                RowChecksum::of_charge(name.as_bytes(), open.session, body.as_bytes()).to_db()
+            })
+            .collect();
+        let sql = "INSERT INTO charges (id, session, body, checksum)
+                   SELECT * FROM UNNEST($1::text[], $2::uuid[], $3::text[], $4::bigint[])";
         sqlx::query(sql)
             .bind(names)
             .bind(sessions)
             .bind(bodies)
+            .bind(checksums)
             .execute(connection)
             .await
             .map(drop)
@@ -296,7 +360,7 @@ impl LockedAccounts {
 }
 
 fn charges_query(filter: &ChargeFilter) -> Result<PgQuery<'static>, BoxDynError> {
-    let mut sql = String::from("SELECT id, body FROM charges WHERE true");
+    let mut sql = String::from("SELECT id, session, body, checksum FROM charges WHERE true");
     let mut arguments = PgArguments::default();
     let names = [
         (" AND id =", filter.id.map(|id| id.to_string())),
@@ -318,12 +382,27 @@ fn charges_query(filter: &ChargeFilter) -> Result<PgQuery<'static>, BoxDynError>
     Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
 }
 
-/// Reads an account whose key, spent and reserved amounts are in the columns from `first` on.
-fn account_row(row: &PgRow, first: usize) -> Result<AccountRow, RowError> {
-    let account = parse_account_key(&String::from_utf8_lossy(row.try_get(first)?))?;
-    Ok(AccountRow {
-        account,
-        spent: from_db(row.try_get(first + 1)?),
-        reserved: from_db(row.try_get(first + 2)?),
-    })
+/// Reads an account whose key, amounts and checksum are in the columns from `first` on.
+pub(super) fn account_row(row: &PgRow, first: usize) -> Result<AccountRow, RowError> {
+    Ok(decode_account(
+        row.try_get(first)?,
+        row.try_get(first + 1)?,
+        row.try_get(first + 2)?,
+        row.try_get(first + 3)?,
+    )?)
+}
+
+/// Reads a charge whose id, session, body and checksum are in the columns from `first` on.
+pub(super) fn charge_row(row: &PgRow, first: usize) -> Result<Charge, RowError> {
+    let id: &str = row.try_get(first)?;
+    let session = row.try_get::<Option<PgUuid>, _>(first + 1)?;
+    let session = session.map(|id| SessionId::new(id.0));
+    let body: &str = row.try_get(first + 2)?;
+    let checksum = row.try_get(first + 3)?;
+    Ok(decode_charge(
+        id.as_bytes(),
+        session,
+        body.as_bytes(),
+        checksum,
+    )?)
 }

@@ -6,10 +6,16 @@ use toolgate_core::{
     ApprovalRequest, CallId, LedgerHead, LedgerName, RecordKey, SealedEntry, SessionId,
 };
 
-use super::{PostgresStore, id::PgUuid, locked_rows::parse_digest};
+use super::{
+    PostgresStore,
+    check_rows::{check_blobs, check_checksums, check_derived_rows},
+    id::PgUuid,
+    locked_rows::parse_digest,
+};
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
+    derived_rows::DerivedRows,
     encoded::{decode_event, decode_json, decode_record, from_db},
 };
 
@@ -40,9 +46,14 @@ async fn find_problems(
         .execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         .await?;
     let mut problems = check_logs(connection).await?;
-    problems.extend(check_bodies(connection).await?);
+    let mut derived = DerivedRows::default();
+    problems.extend(check_events(connection, &mut derived).await?);
+    problems.extend(check_records(connection).await?);
     problems.extend(check_chains(connection).await?);
     problems.extend(check_requests(connection).await?);
+    problems.extend(check_checksums(connection).await?);
+    problems.extend(check_derived_rows(connection, &mut derived).await?);
+    problems.extend(check_blobs(connection).await?);
     Ok(problems)
 }
 
@@ -66,23 +77,35 @@ async fn check_logs(connection: &mut PgConnection) -> Result<Vec<IntegrityProble
     rows.iter().map(log).collect()
 }
 
-/// Finds events and records that are damaged or cannot be parsed.
-async fn check_bodies(connection: &mut PgConnection) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
+/// Finds events that are damaged or cannot be parsed. The others are collected in `derived`.
+async fn check_events(
+    connection: &mut PgConnection,
+    derived: &mut DerivedRows,
+) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
     let mut problems = Vec::new();
-    let mut events =
-        sqlx::query("SELECT session, sequence, body, checksum FROM events").fetch(&mut *connection);
+    let sql = "SELECT session, sequence, body, checksum FROM events ORDER BY session, sequence";
+    let mut events = sqlx::query(sql).fetch(&mut *connection);
     while let Some(row) = events.try_next().await? {
         let session = SessionId::new(row.try_get::<PgUuid, _>(0)?.0);
         let sequence = from_db(row.try_get(1)?);
         let what = || format!("event {sequence} of session {session}");
-        if decode_event(session, sequence, row.try_get(2)?, row.try_get(3)?)
-            .is_ok_and(|event| event.sequence() == sequence)
-        {
-            continue;
+        let event = decode_event(session, sequence, row.try_get(2)?, row.try_get(3)?);
+        match event.ok().filter(|event| event.sequence() == sequence) {
+            Some(event) => derived.add_event(session, event),
+            None => {
+                derived.skip_session(session);
+                problems.push(IntegrityProblem::Unreadable { what: what() });
+            }
         }
-        problems.push(IntegrityProblem::Unreadable { what: what() });
     }
-    drop(events);
+    Ok(problems)
+}
+
+/// Finds records that are damaged or cannot be parsed.
+async fn check_records(
+    connection: &mut PgConnection,
+) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
+    let mut problems = Vec::new();
     let mut records = sqlx::query("SELECT key, body, checksum FROM records").fetch(connection);
     while let Some(row) = records.try_next().await? {
         let what = String::from_utf8_lossy(row.try_get(0)?).into_owned();

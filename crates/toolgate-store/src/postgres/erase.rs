@@ -12,11 +12,12 @@ use toolgate_core::{
 };
 
 use super::{
-    accounts::{LockedAccounts, charge_rows},
+    accounts::{LockedAccounts, charge_row, charge_rows},
     connect::{LARGE_WRITE_TIMEOUT, is_conflict, is_locked, no_answer_error},
     id::PgUuid,
     locked_rows::RowSelection,
-    read::{PostgresReader, RowError, decode_column, held_columns},
+    read::{PostgresReader, RowError, held_columns},
+    session_checksum::{intact_sessions, update_checksums},
     writer::with_timeout,
 };
 use crate::encoded::{decode_json, from_db, prefix_end};
@@ -96,11 +97,14 @@ async fn attempt_change(
     };
     match change {
         SessionChange::Hide(at) => {
+            // The checksum of a damaged session stays as it is, so that the damage is still found.
+            let intact = intact_sessions(connection, session_ids(&traces)).await?;
             let sql = "UPDATE sessions SET hidden_at = $2 WHERE id = ANY($1)";
             let asked = sqlx::query(sql)
                 .bind(session_ids(&traces))
                 .bind(at.map(Timestamp::as_micros));
-            asked.execute(connection).await?;
+            asked.execute(&mut *connection).await?;
+            update_checksums(connection, intact).await?;
             Ok(ErasedSessions::default())
         }
         SessionChange::Erase => {
@@ -191,24 +195,23 @@ async fn settle_open_charges(
     connection: &mut PgConnection,
     traces: &ErasureScope,
 ) -> Result<Vec<AccountMovement>, RowError> {
-    let sql = "SELECT id, body FROM charges WHERE session = ANY($1) ORDER BY id";
+    let sql = "SELECT id, session, body, checksum FROM charges WHERE session = ANY($1) ORDER BY id";
     let rows = sqlx::query(sql)
         .bind(session_ids(traces))
         .fetch_all(&mut *connection)
         .await?;
-    let what = |row: &sqlx::postgres::PgRow| format!("the charge {}", row.get::<String, _>(0));
     let open = rows
         .iter()
-        .map(|row| decode_column(row, 1, || what(row)))
+        .map(|row| charge_row(row, 0))
         .collect::<Result<Vec<Charge>, RowError>>()?;
     let mut wants = RowSelection::default();
     open.iter()
         .for_each(|charge| charge_rows(charge)(&mut wants));
     let mut books = LockedAccounts::lock_accounts(connection, &wants).await?;
-    let moved = open
-        .iter()
-        .flat_map(|charge| books.close_charge(charge, |rows| charge.settle_in(rows, &[])));
-    let moved = moved.collect();
+    let mut moved = Vec::new();
+    for charge in &open {
+        moved.extend(books.close_charge(charge, |rows| charge.settle_in(rows, &[]))?);
+    }
     books.write_changes(connection).await?;
     Ok(moved)
 }
@@ -230,7 +233,7 @@ async fn clear_sessions(
     ] {
         sqlx::query(sql).bind(session_ids(traces)).execute(&mut *connection).await?;
     }
-    Ok(())
+    update_checksums(connection, session_ids(traces)).await
 }
 
 async fn delete_records(

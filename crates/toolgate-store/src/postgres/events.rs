@@ -159,6 +159,7 @@ impl PostgresWritePlan {
         let standing = self.session_state(session);
         // Leases go by the clock of the server: those of many machines differ.
         let now = self.facts.now;
+        standing.check(session)?;
         request.check_granted(standing.held.as_ref(), standing.fence, now)?;
         let known = self.change_session(session);
         // Every lease gets a new fence, so that writes under an earlier lease fail.

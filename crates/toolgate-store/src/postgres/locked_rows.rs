@@ -7,11 +7,14 @@ use std::{
 
 use sqlx::{PgConnection, Row};
 use toolgate_core::{
-    Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, SessionTitle, Timestamp,
+    Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, SessionTitle, StoreError, Timestamp,
 };
 
 use super::{accounts::LockedAccounts, id::PgUuid};
-use crate::encoded::{EncodedRecord, EncodedSessionUpdate, from_db};
+use crate::{
+    checksum::{CheckedColumns, RowChecksum, row_name},
+    encoded::{EncodedRecord, EncodedSessionUpdate, from_db, to_db},
+};
 
 /// The rows that the writes of a group depend on.
 #[derive(Default)]
@@ -73,9 +76,50 @@ pub(super) struct PostgresSessionState {
     pub(super) directory: Option<Arc<str>>,
     pub(super) renamed: Option<SessionTitle>,
     pub(super) is_used: bool,
+    /// What is stored and not changed by a group, for the checksum.
+    stored_directory: Option<String>,
+    hidden_at: Option<i64>,
+    stored_checksum: Option<i64>,
+    is_damaged: bool,
 }
 
 impl PostgresSessionState {
+    /// Fails if the row differed from its checksum when it was read.
+    pub(super) fn check(&self, session: SessionId) -> Result<(), StoreError> {
+        if !self.is_damaged {
+            return Ok(());
+        }
+        Err(StoreError::Damaged {
+            what: row_name("sessions", session),
+            source: "its checksum does not match".into(),
+        })
+    }
+
+    /// Returns the checksum to store. That of a damaged row stays as it is, so that the damage is
+    /// still found.
+    pub(super) fn new_checksum(&self, session: SessionId) -> Option<i64> {
+        if self.is_damaged {
+            return self.stored_checksum;
+        }
+        Some(self.computed_checksum(session).to_db())
+    }
+
+    fn computed_checksum(&self, session: SessionId) -> RowChecksum {
+        let directory = self
+            .stored_directory
+            .as_deref()
+            .or(self.directory.as_deref());
+        let columns = CheckedColumns {
+            fence: to_db(self.fence),
+            holder: self.held.as_ref().map(|(holder, _)| holder.as_bytes()),
+            posted: to_db(self.posted),
+            hidden_at: self.hidden_at,
+            parent: self.parent,
+            directory: directory.map(str::as_bytes),
+        };
+        RowChecksum::of_session(session, &columns)
+    }
+
     /// Adds changed columns to those of earlier writes of the group.
     pub(super) fn change_last_run(&mut self, mut update: EncodedSessionUpdate) {
         if let Some(before) = self.update.take() {
@@ -91,19 +135,22 @@ impl PostgresSessionState {
 // deadlock.
 const LOCK_ROWS_SQL: &str = "
     WITH locked_sessions AS MATERIALIZED (
-        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent FROM sessions
+        SELECT id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent, hidden_at, directory,
+               checksum FROM sessions
         WHERE id = ANY($1) ORDER BY id FOR UPDATE
     ), locked_ledgers AS MATERIALIZED (
         SELECT name, counter, hash FROM ledgers WHERE name = ANY($2) ORDER BY name FOR UPDATE
     )
     SELECT 1 AS kind, id, revision AS a, created_at AS b, updated_at AS c, fence AS d, posted AS e, lease_until AS f,
-           holder AS text, NULL::bytea AS bytes, parent FROM locked_sessions
+           holder AS text, NULL::bytea AS bytes, parent, hidden_at AS g, directory, checksum FROM locked_sessions
     UNION ALL
-    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash, NULL FROM locked_ledgers
+    SELECT 2, NULL, counter, NULL, NULL, NULL, NULL, NULL, name, hash, NULL, NULL, NULL, NULL FROM locked_ledgers
     UNION ALL
-    SELECT 4, NULL, (extract(epoch FROM now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT 4, NULL, (extract(epoch FROM now()) * 1000000)::bigint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+           NULL, NULL
     UNION ALL
-    SELECT 3, NULL, checksum, NULL, NULL, NULL, NULL, NULL, body, key, NULL FROM records WHERE key = ANY($3)";
+    SELECT 3, NULL, checksum, NULL, NULL, NULL, NULL, NULL, body, key, NULL, NULL, NULL, NULL FROM records
+    WHERE key = ANY($3)";
 
 impl LockedRows {
     pub(super) async fn lock_rows(
@@ -150,7 +197,7 @@ impl LockedRows {
         let time = |column| row.try_get(column).map(Timestamp::from_micros);
         let holder: Option<String> = row.try_get("text")?;
         let until: Option<i64> = row.try_get("f")?;
-        let standing = PostgresSessionState {
+        let mut standing = PostgresSessionState {
             revision: from_db(row.try_get("a")?),
             created_at: time("b")?,
             updated_at: time("c")?,
@@ -160,10 +207,16 @@ impl LockedRows {
                 .try_get::<Option<PgUuid>, _>("parent")?
                 .map(|id| SessionId::new(id.0)),
             held: holder.map(Arc::from).zip(until.map(Timestamp::from_micros)),
+            stored_directory: row.try_get("directory")?,
+            hidden_at: row.try_get("g")?,
+            stored_checksum: row.try_get("checksum")?,
             ..PostgresSessionState::default()
         };
-        self.sessions
-            .insert(SessionId::new(row.try_get::<PgUuid, _>("id")?.0), standing);
+        let session = SessionId::new(row.try_get::<PgUuid, _>("id")?.0);
+        let computed = standing.computed_checksum(session);
+        let checked = computed.check(standing.stored_checksum, String::new);
+        standing.is_damaged = checked.is_err();
+        self.sessions.insert(session, standing);
         Ok(())
     }
 

@@ -27,7 +27,9 @@ use super::{
     plan::PostgresWritePlan,
     read::{PostgresReader, uuid_column},
 };
-use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
+use crate::encoded::{
+    EncodedRecord, decode_post, encode_json, encode_records, from_db, limit_to_db, to_db,
+};
 
 /// The query for the newest input per session. Consumed inputs are deleted, so they are not
 /// counted.
@@ -69,7 +71,8 @@ impl MailboxStore for PostgresStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
-        let sql = "SELECT number, body FROM posts WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3";
+        let sql = "SELECT number, body, checksum FROM posts
+                   WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3";
         let ask = || {
             sqlx::query(sql)
                 .bind(PgUuid(session.uuid()))
@@ -78,8 +81,10 @@ impl MailboxStore for PostgresStore {
         };
         self.reads
             .query_rows(ask, |row| {
-                let number = from_db(row.try_get(0)?);
-                Ok((number, MailboxItem::from_stored(row.try_get(1)?)))
+                let number = row.try_get(0)?;
+                let body: &str = row.try_get(1)?;
+                let post = decode_post(session, number, body.as_bytes(), row.try_get(2)?);
+                Ok((from_db(number), post))
             })
             .await
     }
@@ -97,6 +102,7 @@ impl PostgresWritePlan {
         body: &str,
         records: &[EncodedRecord],
     ) -> Result<(), StoreError> {
+        self.session_state(session).check(session)?;
         self.insert_records(records)?;
         if let MailboxItem::Answer { call, .. } = post {
             // Lists show the decision at once, not only after the driver has consumed the item.

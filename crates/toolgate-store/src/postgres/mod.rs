@@ -3,6 +3,7 @@
 mod accounts;
 mod catalogue;
 mod check;
+mod check_rows;
 mod connect;
 mod erase;
 mod events;
@@ -13,6 +14,7 @@ mod mailbox;
 mod plan;
 mod read;
 mod records;
+mod session_checksum;
 mod statement;
 mod writer;
 

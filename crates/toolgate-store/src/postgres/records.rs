@@ -10,8 +10,8 @@ use toolgate_core::{
 
 use super::{PostgresStore, plan::PostgresWritePlan, read::RowError};
 use crate::encoded::{
-    BLOB_PIECE_BYTES, EncodedRecord, decode_message, decode_record, from_db, limit_to_db,
-    message_keys, to_db,
+    BLOB_PIECE_BYTES, EncodedRecord, check_blob, decode_message, decode_record, from_db,
+    limit_to_db, message_keys, to_db,
 };
 
 impl RecordStore for PostgresStore {
@@ -172,6 +172,7 @@ impl RecordStore for PostgresStore {
                 source: "a piece of it is missing".into(),
             });
         }
+        check_blob(digest, &found, size)?;
         Ok(Some(found.freeze()))
     }
 }

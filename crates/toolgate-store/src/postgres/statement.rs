@@ -8,7 +8,10 @@ use toolgate_core::{LedgerName, SessionTitle, StoreError, Timestamp};
 use uuid::Uuid;
 
 use super::{id::PgUuid, locked_rows::PostgresSessionState, plan::PostgresWritePlan};
-use crate::encoded::{BLOB_PIECE_BYTES, encode_json, to_db};
+use crate::{
+    checksum::RowChecksum,
+    encoded::{BLOB_PIECE_BYTES, encode_json, to_db},
+};
 
 /// The number of pieces of a blob that are sent to the server at a time.
 const PIECES_PER_QUERY: usize = 16;
@@ -136,6 +139,9 @@ fn add_sessions(
         let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
         let [principal, labels, run, run_state, run_at] = bind_last_runs(statement, &rows)?;
         let [title, renamed, directory, is_used] = bind_titles_and_uses(statement, &rows)?;
+        let checksum = ids.iter().zip(&rows);
+        let checksum = checksum.map(|(session, row)| row.new_checksum(*session));
+        let checksum = statement.bind_column::<Option<i64>>(checksum.collect())?;
         let columns =
             "id, revision, created_at, updated_at, fence, holder, lease_until, posted, parent,
                        principal, labels, run, run_state, run_at";
@@ -143,16 +149,16 @@ fn add_sessions(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
                     {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[], {principal}::text[],
                     {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[], {title}::text[],
-                    {renamed}::text[], {directory}::text[], {is_used}::boolean[])
-                 AS new ({columns}, title, renamed, directory, is_used)"
+                    {renamed}::text[], {directory}::text[], {is_used}::boolean[], {checksum}::bigint[])
+                 AS new ({columns}, title, renamed, directory, is_used, checksum)"
         );
         statement.add_part(if is_new {
             // Another process may create the same session at the same time: then this fails, and
             // the group is planned again.
             format!(
-                "INSERT INTO sessions ({columns}, title, directory, last_use)
+                "INSERT INTO sessions ({columns}, title, directory, last_use, checksum)
                  SELECT {columns}, coalesce(renamed, title), directory,
-                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END
+                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum
                  FROM {from}"
             )
         } else {
@@ -165,7 +171,7 @@ fn add_sessions(
                      run_state = coalesce(new.run_state, sessions.run_state),
                      run_at = coalesce(new.run_at, sessions.run_at),
                      title = coalesce(new.renamed, sessions.title, new.title),
-                     directory = coalesce(sessions.directory, new.directory),
+                     directory = coalesce(sessions.directory, new.directory), checksum = new.checksum,
                      last_use = CASE WHEN new.is_used THEN nextval('session_uses') ELSE sessions.last_use END
                  FROM {from} WHERE sessions.id = new.id"
             )
@@ -280,9 +286,13 @@ fn add_posts(statement: &mut GroupStatement, plan: &PostgresWritePlan) -> Result
                 .collect(),
         )?;
         let body = statement.bind_column::<String>(plan.posts.values().cloned().collect())?;
+        let checksum = plan.posts.iter().map(|((session, number), body)| {
+            RowChecksum::of_post(*session, to_db(*number), body.as_bytes()).to_db()
+        });
+        let checksum = statement.bind_column(checksum.collect())?;
         statement.add_part(format!(
-            "INSERT INTO posts (session, number, body)
-             SELECT * FROM UNNEST({session}::uuid[], {number}::bigint[], {body}::text[])"
+            "INSERT INTO posts (session, number, body, checksum)
+             SELECT * FROM UNNEST({session}::uuid[], {number}::bigint[], {body}::text[], {checksum}::bigint[])"
         ));
         // The server sends notifications with the commit, so a waiter that wakes finds the input.
         statement.last = Some(format!(

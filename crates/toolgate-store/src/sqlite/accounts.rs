@@ -3,15 +3,19 @@
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountRows, AccountStore, Charge, ChargeFilter,
-    StoreError,
+    SessionId, StoreError,
 };
+use uuid::Uuid;
 
 use super::{
     SqliteStore,
     read::SqliteReader,
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{decode_json, encode_json, from_db, limit_to_db, parse_account_key, to_db};
+use crate::{
+    checksum::RowChecksum,
+    encoded::{decode_account, decode_charge, encode_json, limit_to_db, to_db},
+};
 
 impl AccountStore for SqliteStore {
     async fn reserve(&self, charge: Charge) -> Result<Charge, StoreError> {
@@ -24,8 +28,10 @@ impl AccountStore for SqliteStore {
             tx.put_accounts(&rows)?;
             let session = charge.session.map(session_bytes);
             let body = encode_json(&charge)?;
-            let sql = "INSERT INTO charges (id, session, body) VALUES (?1, ?2, ?3)";
-            tx.execute(sql, params![charge.id.to_string(), session, body])?;
+            let id = charge.id.to_string();
+            let checksum = RowChecksum::of_charge(id.as_bytes(), charge.session, body.as_bytes());
+            let sql = "INSERT INTO charges (id, session, body, checksum) VALUES (?1, ?2, ?3, ?4)";
+            tx.execute(sql, params![id, session, body, checksum.to_db()])?;
             Ok(charge.clone())
         })
         .await
@@ -54,7 +60,7 @@ impl AccountStore for SqliteStore {
     async fn account(&self, account: &AccountKey) -> Result<Option<AccountRow>, StoreError> {
         let account = account.to_string();
         self.run_read(move |read| {
-            let sql = "SELECT key, spent, reserved FROM accounts WHERE key = ?1";
+            let sql = "SELECT key, spent, reserved, checksum FROM accounts WHERE key = ?1";
             Ok(read.query_rows(sql, [account], account_row)?.pop())
         })
         .await
@@ -72,10 +78,10 @@ impl AccountStore for SqliteStore {
             .filter(|after| after.as_str() >= prefix.as_str());
         let sql = match after {
             Some(_) => {
-                "SELECT key, spent, reserved FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2"
+                "SELECT key, spent, reserved, checksum FROM accounts WHERE key > ?1 ORDER BY key LIMIT ?2"
             }
             None => {
-                "SELECT key, spent, reserved FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2"
+                "SELECT key, spent, reserved, checksum FROM accounts WHERE key >= ?1 ORDER BY key LIMIT ?2"
             }
         };
         self.run_read(move |read| {
@@ -122,32 +128,17 @@ impl SqliteWriteTx<'_> {
 
     fn open_charge(&self, charge: &Charge) -> Result<Option<Charge>, StoreError> {
         let name = charge.id.to_string();
-        let body: Option<String> =
-            self.query_row("SELECT body FROM charges WHERE id = ?1", [&name], |row| {
-                row.get(0)
-            })?;
-        body.map(|body| decode_json(&body, || format!("the charge {name}")))
-            .transpose()
+        let sql = "SELECT id, session, body, checksum FROM charges WHERE id = ?1";
+        self.query_row(sql, [&name], charge_row)?.transpose()
     }
 
     fn account_rows(&self, charge: &Charge) -> Result<AccountRows, StoreError> {
         let mut rows = AccountRows::new();
         for account in charge.accounts() {
-            let sql = "SELECT spent, reserved FROM accounts WHERE key = ?1";
-            let found = self.query_row(sql, [account.to_string()], |row| {
-                Ok((row.get(0)?, row.get(1)?))
-            })?;
-            if let Some((spent, reserved)) =
-                found.map(|(spent, reserved)| (from_db(spent), from_db(reserved)))
-            {
-                rows.insert(
-                    account.clone(),
-                    AccountRow {
-                        account: account.clone(),
-                        spent,
-                        reserved,
-                    },
-                );
+            let sql = "SELECT key, spent, reserved, checksum FROM accounts WHERE key = ?1";
+            let found = self.query_row(sql, [account.to_string()], account_row)?;
+            if let Some(row) = found.transpose()? {
+                rows.insert(account.clone(), row);
             }
         }
         Ok(rows)
@@ -155,16 +146,14 @@ impl SqliteWriteTx<'_> {
 
     fn put_accounts(&self, rows: &AccountRows) -> Result<(), StoreError> {
         for row in rows.values() {
-            let sql = "INSERT INTO accounts (key, spent, reserved) VALUES (?1, ?2, ?3)
-                       ON CONFLICT (key) DO UPDATE SET spent = excluded.spent, reserved = excluded.reserved";
-            self.execute(
-                sql,
-                params![
-                    row.account.to_string(),
-                    to_db(row.spent),
-                    to_db(row.reserved)
-                ],
-            )?;
+            let sql = "INSERT INTO accounts (key, spent, reserved, checksum) VALUES (?1, ?2, ?3, ?4)
+                       ON CONFLICT (key) DO UPDATE SET spent = excluded.spent, reserved = excluded.reserved,
+                           checksum = excluded.checksum";
+            let key = row.account.to_string();
+            let spent = to_db(row.spent);
+            let reserved = to_db(row.reserved);
+            let checksum = RowChecksum::of_account(key.as_bytes(), spent, reserved);
+            self.execute(sql, params![key, spent, reserved, checksum.to_db()])?;
         }
         Ok(())
     }
@@ -172,7 +161,7 @@ impl SqliteWriteTx<'_> {
 
 impl SqliteReader<'_> {
     pub(super) fn read_charges(&self, filter: &ChargeFilter) -> Result<Vec<Charge>, StoreError> {
-        let mut sql = String::from("SELECT id, body FROM charges WHERE 1");
+        let mut sql = String::from("SELECT id, session, body, checksum FROM charges WHERE 1");
         let conditions = [
             filter
                 .id
@@ -191,21 +180,21 @@ impl SqliteReader<'_> {
             conditions.into_iter().flatten().unzip();
         sql.extend(conditions);
         sql.push_str(&format!(" ORDER BY id LIMIT {}", limit_to_db(filter.limit)));
-        self.query_rows(&sql, params_from_iter(values), |row| {
-            let what = || format!("the charge {}", row.get::<_, String>(0).unwrap_or_default());
-            Ok(decode_json(row.get_ref(1)?.as_str()?, what))
-        })
+        self.query_rows(&sql, params_from_iter(values), charge_row)
     }
 }
 
-fn account_row(row: &Row<'_>) -> rusqlite::Result<Result<AccountRow, StoreError>> {
-    let spent = from_db(row.get(1)?);
-    let reserved = from_db(row.get(2)?);
-    Ok(
-        parse_account_key(row.get_ref(0)?.as_str()?).map(|account| AccountRow {
-            account,
-            spent,
-            reserved,
-        }),
-    )
+/// Reads an account from its key, its amounts and its checksum.
+pub(super) fn account_row(row: &Row<'_>) -> rusqlite::Result<Result<AccountRow, StoreError>> {
+    let key = row.get_ref(0)?.as_bytes()?;
+    Ok(decode_account(key, row.get(1)?, row.get(2)?, row.get(3)?))
+}
+
+/// Reads a charge from its id, its session, its body and its checksum.
+pub(super) fn charge_row(row: &Row<'_>) -> rusqlite::Result<Result<Charge, StoreError>> {
+    let id = row.get_ref(0)?.as_bytes()?;
+    let session = row.get::<_, Option<[u8; 16]>>(1)?;
+    let session = session.map(|id| SessionId::new(Uuid::from_bytes(id)));
+    let body = row.get_ref(2)?.as_bytes()?;
+    Ok(decode_charge(id, session, body, row.get(3)?))
 }

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
+    derived_rows::DerivedRows,
     encoded::{decode_event, decode_json, decode_record, from_db},
 };
 
@@ -62,9 +63,14 @@ fn find_problems(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, Store
             .map(|message| IntegrityProblem::Database { message }),
     );
     problems.extend(check_logs(read)?);
-    problems.extend(check_bodies(read)?);
+    let mut derived = DerivedRows::default();
+    problems.extend(check_events(read, &mut derived)?);
+    problems.extend(check_records(read)?);
     problems.extend(check_chains(read)?);
     problems.extend(check_requests(read)?);
+    problems.extend(read.check_checksums()?);
+    problems.extend(read.check_derived_rows(&mut derived)?);
+    problems.extend(read.check_blobs()?);
     Ok(problems)
 }
 
@@ -86,10 +92,13 @@ fn check_logs(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreErr
     })
 }
 
-/// Finds events and records that are damaged or cannot be parsed.
-fn check_bodies(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
+/// Finds events that are damaged or cannot be parsed. The others are collected in `derived`.
+fn check_events(
+    read: &SqliteReader<'_>,
+    derived: &mut DerivedRows,
+) -> Result<Vec<IntegrityProblem>, StoreError> {
     let events = read.query_rows(
-        "SELECT session, sequence, body, checksum FROM events",
+        "SELECT session, sequence, body, checksum FROM events ORDER BY session, sequence",
         [],
         |row| {
             let session = SessionId::new(uuid_column(row, 0)?);
@@ -100,12 +109,25 @@ fn check_bodies(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreE
                 .get_ref(2)?
                 .as_str()
                 .ok()
-                .and_then(|text| decode_event(session, sequence, text, checksum).ok());
-            Ok(Ok(event
-                .is_none_or(|event| event.sequence() != sequence)
-                .then(|| IntegrityProblem::Unreadable { what: what() })))
+                .and_then(|text| decode_event(session, sequence, text, checksum).ok())
+                .filter(|event| event.sequence() == sequence);
+            Ok(Ok(match event {
+                Some(event) => {
+                    derived.add_event(session, event);
+                    None
+                }
+                None => {
+                    derived.skip_session(session);
+                    Some(IntegrityProblem::Unreadable { what: what() })
+                }
+            }))
         },
     )?;
+    Ok(events.into_iter().flatten().collect())
+}
+
+/// Finds records that are damaged or cannot be parsed.
+fn check_records(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let records = read.query_rows("SELECT key, body, checksum FROM records", [], |row| {
         let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
         let checksum = row.get(2)?;
@@ -118,7 +140,7 @@ fn check_bodies(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreE
             .is_none()
             .then(|| IntegrityProblem::Unreadable { what: what() })))
     })?;
-    Ok(events.into_iter().chain(records).flatten().collect())
+    Ok(records.into_iter().flatten().collect())
 }
 
 /// Finds chains that are broken or end elsewhere than they should.

@@ -20,10 +20,10 @@ impl SqliteWriteTx<'_> {
     ) -> Result<(), StoreError> {
         let at = at.map(Timestamp::as_micros);
         for session in self.collect_traces(session)?.sessions() {
-            self.execute(
-                "UPDATE sessions SET hidden_at = ?2 WHERE id = ?1",
-                params![session_bytes(*session), at],
-            )?;
+            let sql = "UPDATE sessions SET hidden_at = ?2 WHERE id = ?1";
+            self.change_checked(*session, || {
+                self.execute(sql, params![session_bytes(*session), at])
+            })?;
         }
         Ok(())
     }
@@ -122,6 +122,7 @@ impl SqliteWriteTx<'_> {
         ] {
             self.execute(sql, [session_bytes(session)])?;
         }
+        self.update_session_checksum(session)?;
         Ok(had_events)
     }
 

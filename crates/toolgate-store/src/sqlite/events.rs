@@ -71,8 +71,10 @@ impl EventStore for SqliteStore {
         self.queue_unsynced_write(move |tx| {
             // A stale lease changes nothing: another driver may already hold the session.
             let sql = "UPDATE sessions SET holder = NULL, lease_until = NULL WHERE id = ?1 AND fence = ?2";
-            tx.execute(sql, params![session_bytes(session), to_db(fence)])
-                .map(drop)
+            tx.change_checked(session, || {
+                tx.execute(sql, params![session_bytes(session), to_db(fence)])
+                    .map(drop)
+            })
         })
         .await
     }
@@ -128,6 +130,7 @@ impl SqliteWriteTx<'_> {
     fn grant_lease(&self, request: &LeaseRequest) -> Result<Lease, StoreError> {
         let session = request.session;
         let standing = self.session_state(session)?;
+        self.check_session(session)?;
         request.check_granted(standing.held.as_ref(), standing.fence, request.term.now)?;
         self.ensure_session(session, &standing)?;
         let sql = "UPDATE sessions SET fence = ?2, holder = ?3, lease_until = ?4, parent = coalesce(parent, ?5),
@@ -146,6 +149,7 @@ impl SqliteWriteTx<'_> {
                 request.directory.as_deref()
             ],
         )?;
+        self.update_session_checksum(session)?;
         Ok(Lease {
             session,
             fence,
@@ -162,7 +166,8 @@ impl SqliteWriteTx<'_> {
             return Ok(());
         }
         let sql = "INSERT INTO sessions (id, revision, created_at, updated_at, fence, posted) VALUES (?1, 0, 0, 0, 0, 0)";
-        self.execute(sql, [session_bytes(session)]).map(drop)
+        self.execute(sql, [session_bytes(session)])?;
+        self.update_session_checksum(session)
     }
 
     /// Updates the row of a session to its new events.

@@ -20,7 +20,12 @@ use super::{
     read::SqliteReader,
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{EncodedRecord, encode_json, encode_records, from_db, limit_to_db, to_db};
+use crate::{
+    checksum::RowChecksum,
+    encoded::{
+        EncodedRecord, decode_post, encode_json, encode_records, from_db, limit_to_db, to_db,
+    },
+};
 
 /// The interval at which the file is checked for writes of other processes, while there are
 /// waiters.
@@ -50,14 +55,16 @@ impl MailboxStore for SqliteStore {
         limit: usize,
     ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
         self.run_read(move |read| {
-            let sql = "SELECT number, body FROM posts WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
+            let sql = "SELECT number, body, checksum FROM posts
+                       WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
             read.query_rows(
                 sql,
                 params![session_bytes(session), to_db(after), limit_to_db(limit)],
                 |row| {
-                    let number = from_db(row.get(0)?);
-                    let post = MailboxItem::from_stored(row.get_ref(1)?.as_str()?);
-                    Ok(Ok((number, post)))
+                    let number = row.get(0)?;
+                    let body = row.get_ref(1)?.as_bytes()?;
+                    let post = decode_post(session, number, body, row.get(2)?);
+                    Ok(Ok((from_db(number), post)))
                 },
             )
         })
@@ -78,12 +85,13 @@ impl SqliteWriteTx<'_> {
         body: &str,
         records: &[EncodedRecord],
     ) -> Result<u64, StoreError> {
+        let standing = self.session_state(session)?;
+        self.check_session(session)?;
         self.insert_records(records)?;
         if let MailboxItem::Answer { call, .. } = post {
             // Lists show the decision at once, not only after the driver has consumed the item.
             self.mark_approval(*call, ApprovalState::Answered)?;
         }
-        let standing = self.session_state(session)?;
         self.ensure_session(session, &standing)?;
         // Counted in the row of the session: consumed inputs are deleted, and numbers must not be
         // reused.
@@ -92,8 +100,16 @@ impl SqliteWriteTx<'_> {
             "UPDATE sessions SET posted = ?2 WHERE id = ?1",
             params![session_bytes(session), to_db(number)],
         )?;
-        let sql = "INSERT INTO posts (session, number, body) VALUES (?1, ?2, ?3)";
-        self.execute(sql, params![session_bytes(session), to_db(number), body])?;
+        self.update_session_checksum(session)?;
+        let checksum = RowChecksum::of_post(session, to_db(number), body.as_bytes());
+        let sql = "INSERT INTO posts (session, number, body, checksum) VALUES (?1, ?2, ?3, ?4)";
+        let row = params![
+            session_bytes(session),
+            to_db(number),
+            body,
+            checksum.to_db()
+        ];
+        self.execute(sql, row)?;
         Ok(number)
     }
 }

@@ -4,6 +4,7 @@ mod accounts;
 mod backup;
 mod catalogue;
 mod check;
+mod check_rows;
 mod connect;
 mod erase;
 mod events;
@@ -15,6 +16,7 @@ mod queue;
 mod read;
 mod reader_pool;
 mod records;
+mod session_checksum;
 mod transaction;
 mod writer;
 

@@ -10,8 +10,8 @@ use toolgate_core::{
 
 use super::{SqliteStore, connect::database_error, read::SqliteReader, transaction::SqliteWriteTx};
 use crate::encoded::{
-    BLOB_PIECE_BYTES, EncodedRecord, decode_message, decode_record, from_db, limit_to_db,
-    message_keys, to_db,
+    BLOB_PIECE_BYTES, EncodedRecord, check_blob, decode_message, decode_record, from_db,
+    limit_to_db, message_keys, to_db,
 };
 
 impl RecordStore for SqliteStore {
@@ -149,6 +149,7 @@ impl RecordStore for SqliteStore {
                     source: "a piece of it is missing".into(),
                 });
             }
+            check_blob(digest, &found, size)?;
             Ok(Some(found.freeze()))
         })
         .await

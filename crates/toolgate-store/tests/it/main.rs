@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod budgets;
+mod damaged_rows;
 mod driven;
 mod erase;
 mod migrations;

@@ -12,13 +12,37 @@ pub(super) async fn check_database(cx: &CommandContext, deep: bool) -> Vec<Docto
         Some(path) => check_sqlite(path, deep)
             .unwrap_or_else(|error| vec![DoctorFinding::error(CHECK, &CliError::from(error))]),
         None => match cx.open_store().await {
-            Ok(_) => vec![DoctorFinding::fine(
-                CHECK,
-                format!("{} answers", cx.paths.display_db()),
-            )],
+            Ok(_) => {
+                let answers = format!("{} answers", cx.paths.display_db());
+                let mut findings = vec![DoctorFinding::fine(CHECK, answers)];
+                if deep && cx.paths.db.starts_with("postgres") {
+                    findings.extend(check_postgres(cx).await);
+                }
+                findings
+            }
             Err(error) => vec![DoctorFinding::error(CHECK, &error)],
         },
     }
+}
+
+/// Reads a whole PostgreSQL database.
+#[cfg(feature = "postgres")]
+async fn check_postgres(cx: &CommandContext) -> Vec<DoctorFinding> {
+    let checked = async {
+        toolgate::store::PostgresStore::connect(&cx.paths.db)
+            .await?
+            .check()
+            .await
+    };
+    match checked.await {
+        Ok(problems) => integrity_findings(&problems),
+        Err(error) => vec![DoctorFinding::error(CHECK, &CliError::from(error))],
+    }
+}
+
+#[cfg(not(feature = "postgres"))]
+async fn check_postgres(_: &CommandContext) -> Vec<DoctorFinding> {
+    Vec::new()
 }
 
 /// Returns the path of the file if the address names one.
@@ -41,15 +65,18 @@ fn check_sqlite(path: &str, deep: bool) -> Result<Vec<DoctorFinding>, DatabaseEr
     // Opening a database may write to it (journal, migrations), so a damaged one is left alone.
     if deep && look.problems.is_empty() {
         let problems = SqliteStore::open(path)?.check()?;
-        findings.extend(problems.iter().map(damage_finding));
-        if problems.is_empty() {
-            findings.push(DoctorFinding::fine(
-                CHECK,
-                "every event, record and receipt is readable, and every chain is intact",
-            ));
-        }
+        findings.extend(integrity_findings(&problems));
     }
     Ok(findings)
+}
+
+/// Returns a finding for each problem, or one that there is none.
+fn integrity_findings(problems: &[IntegrityProblem]) -> Vec<DoctorFinding> {
+    if problems.is_empty() {
+        let text = "every row is readable and as it was written, and every chain is intact";
+        return vec![DoctorFinding::fine(CHECK, text)];
+    }
+    problems.iter().map(damage_finding).collect()
 }
 
 fn version_finding(path: &str, look: &SqliteInspection) -> DoctorFinding {

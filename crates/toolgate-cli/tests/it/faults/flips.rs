@@ -1,4 +1,4 @@
-//! A flipped bit in the database: every command ends in order, and a changed receipt is found.
+//! A flipped bit in the database: every command ends in order, and the damage is found.
 
 use rusqlite::{Connection, types::Value};
 
@@ -13,6 +13,9 @@ const WORK: &str = r#"
     repeat = "always"
     text = "That is all."
 "#;
+
+/// The columns in which a wrong value harms nothing; `docs/reference/promises.md` says why.
+const HARMLESS: [&str; 2] = ["sessions.title", "toolgate_schema.name"];
 
 /// A value of a column, before and after a bit of it was flipped.
 struct FlippedCell {
@@ -91,6 +94,15 @@ fn a_flipped_bit_is_found_or_does_no_harm() {
     for cell in cells {
         cell.replace(&database, &cell.before, &cell.after);
         let place = format!("{}.{}", cell.table, cell.column);
+        let checked = world.run_other(&["doctor", "--deep"]);
+        if !HARMLESS.contains(&&*place) {
+            assert_ne!(
+                exit_code(checked.status),
+                0,
+                "{place}: {}",
+                to_text(&checked.stdout)
+            );
+        }
         let output = world.run_plain(&["--resume", "last", "again", "-q"]);
         let stderr = to_text(&output.stderr);
         let code = exit_code(output.status);
