@@ -7,6 +7,7 @@
 //! * [`FaultyStore`]: a store that fails, waits or kills the process where a test wants it to.
 //! * [`crash`]: kills a process at chosen points, restarts it and compares the outcome with a run
 //!   that was never killed.
+//! * `PostgresServer` (on Linux): a server of its own for a test that stops, kills or pauses it.
 //! * `terminal` (feature `terminal`): runs a program in a real pseudo terminal, types, and reads the screen.
 //! * [`conformance`]: suites for your own store, executor or screen.
 //!
@@ -26,6 +27,8 @@ pub mod crash;
 mod fakes;
 mod faults;
 mod lifecycle;
+#[cfg(target_os = "linux")]
+mod postgres_server;
 #[cfg(all(unix, feature = "terminal"))]
 pub mod terminal;
 mod twice;
@@ -37,4 +40,6 @@ pub use fakes::{
 };
 pub use faults::{FaultyStore, StoreCall, StoreFault, kill_this_process};
 pub use lifecycle::{LifecycleChecker, LifecycleSummary, LifecycleViolation};
+#[cfg(target_os = "linux")]
+pub use postgres_server::PostgresServer;
 pub use twice::{TwoPasses, run_twice};

@@ -139,9 +139,7 @@ async fn a_full_disk_has_a_kind_of_its_own() {
 #[cfg(feature = "postgres")]
 mod on_postgres {
     use super::*;
-    use crate::support::{
-        CommitLoss, LossyProxy, OwnServer, TestDatabase, draft, opened, session, turn_id,
-    };
+    use crate::support::{CommitLoss, LossyProxy, TestDatabase, draft, opened, session, turn_id};
     use std::sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -152,6 +150,7 @@ mod on_postgres {
     };
     use toolgate_runtime::{Dispatcher, TurnRequest};
     use toolgate_store::{PostgresOptions, PostgresStore};
+    use toolgate_testkit::PostgresServer;
 
     /// Writes one of each kind, and loses the commit of each.
     async fn write_with_losses(
@@ -263,7 +262,7 @@ mod on_postgres {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_session_continues_while_its_server_is_restarted_and_killed() {
-        let Some(mut server) = OwnServer::start() else {
+        let Some(mut server) = PostgresServer::start() else {
             return;
         };
         let store = PostgresStore::connect(&server.url())

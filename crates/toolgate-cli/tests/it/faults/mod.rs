@@ -5,6 +5,8 @@ mod flips;
 mod kills;
 mod output;
 mod postgres;
+#[cfg(target_os = "linux")]
+mod postgres_server;
 mod providers;
 mod signals;
 mod store;

@@ -6,8 +6,6 @@
 mod postgres;
 #[cfg(feature = "postgres")]
 mod proxy;
-#[cfg(feature = "postgres")]
-mod server;
 
 use std::sync::Arc;
 
@@ -24,7 +22,6 @@ use uuid::Uuid;
 pub(crate) use {
     postgres::TestDatabase,
     proxy::{CommitLoss, LossyProxy},
-    server::OwnServer,
 };
 
 pub(crate) fn session(n: u128) -> SessionId {

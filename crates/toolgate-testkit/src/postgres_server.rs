@@ -1,4 +1,4 @@
-//! A PostgreSQL server of its own for a test that stops it.
+//! A PostgreSQL server of its own for a test that stops, kills or pauses it.
 
 use std::{
     fs,
@@ -6,8 +6,11 @@ use std::{
     os::unix::{fs::MetadataExt, fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Runs the server; stops it with the signal of each line that it reads and starts it again with
 /// the next line. It ends with its input, which happens when the test ends in any way.
@@ -23,23 +26,31 @@ done
 kill -QUIT "$server"; wait "$server"; rm -rf "$dir"
 "#;
 
-/// A server that runs as long as this value exists.
-pub(crate) struct OwnServer {
+/// A PostgreSQL server that runs as long as this value exists, on a socket only. It is stopped and
+/// deleted even if the test is killed.
+#[derive(Debug)]
+pub struct PostgresServer {
     dir: PathBuf,
     keeper: Child,
     stopped: BufReader<ChildStdout>,
 }
 
-impl OwnServer {
-    /// Starts a server; returns `None` if the tests have no PostgreSQL, or its programs are not
-    /// installed.
-    pub(crate) fn start() -> Option<Self> {
-        std::env::var("TOOLGATE_TEST_POSTGRES").ok()?;
+impl PostgresServer {
+    /// Starts a server; says so and returns `None` if the programs are not installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics if they are installed and the server does not start.
+    pub fn start() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let Some(bin) = find_programs() else {
             println!("initdb and postgres are not installed: nothing is tested on a server");
             return None;
         };
-        let dir = std::env::temp_dir().join(format!("tg-server-{}", std::process::id()));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tg-server-{}-{number}", std::process::id());
+        // A short name: the path of a socket is limited to about 100 bytes.
+        let dir = Path::new("/tmp").join(name);
         fs::create_dir(&dir).expect("a new directory");
         let mut switch = Vec::new();
         // PostgreSQL does not run as root.
@@ -108,20 +119,54 @@ impl OwnServer {
     }
 
     /// Returns the address of its database.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!(
             "postgres://toolgate@localhost/postgres?host={}",
             self.dir.display()
         )
     }
 
-    /// Stops the server with a signal and starts it again.
-    pub(crate) fn restart(&mut self, signal: &str) {
+    /// Stops the server with a signal, such as `INT` or `KILL`, and starts it again.
+    ///
+    /// # Panics
+    ///
+    /// Panics if it does not start again.
+    pub fn restart(&mut self, signal: &str) {
         self.tell(signal);
         let mut line = String::new();
         self.stopped.read_line(&mut line).expect("is stopped");
         self.tell("start");
         self.wait_until_ready();
+    }
+
+    /// Stops all processes of the server where they are, until [`resume`](Self::resume).
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not run.
+    pub fn pause(&self) {
+        self.send_signal(Signal::STOP);
+    }
+
+    /// Lets a paused server continue.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the server does not run.
+    pub fn resume(&self) {
+        self.send_signal(Signal::CONT);
+    }
+
+    fn send_signal(&self, signal: Signal) {
+        let file = fs::read_to_string(self.dir.join("data/postmaster.pid")).expect("it runs");
+        let main: i32 = file.lines().next().expect("its id").parse().expect("an id");
+        let main = Pid::from_raw(main).expect("an id");
+        // The main process first: it starts no others any more.
+        kill_process(main, signal).expect("it runs");
+        for child in child_processes(main) {
+            // One that has ended by now needs no signal.
+            let _ = kill_process(child, signal);
+        }
     }
 
     fn tell(&mut self, line: &str) {
@@ -146,8 +191,12 @@ impl OwnServer {
     }
 }
 
-impl Drop for OwnServer {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
+        // A paused process could not end.
+        if self.dir.join("data/postmaster.pid").exists() {
+            self.resume();
+        }
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
     }
@@ -167,6 +216,21 @@ fn find_programs() -> Option<PathBuf> {
     directories.extend(std::env::split_paths(&path));
     let has_both = |bin: &Path| bin.join("initdb").is_file() && bin.join("postgres").is_file();
     directories.into_iter().find(|bin| has_both(bin))
+}
+
+/// Returns the processes that a process has started.
+fn child_processes(parent: Pid) -> Vec<Pid> {
+    let parent = parent.as_raw_nonzero().to_string();
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let children = all.filter_map(|entry| {
+        let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name of the program, in parentheses, may contain spaces.
+        let (_, after_name) = stat.rsplit_once(") ")?;
+        let is_child = after_name.split(' ').nth(1) == Some(&parent);
+        is_child.then(|| Pid::from_raw(id)).flatten()
+    });
+    children.collect()
 }
 
 /// Returns the ids of a user and its group.
