@@ -1,6 +1,9 @@
 //! The real clock and the real source of ids.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    sync::OnceLock,
+    time::{Duration, SystemTime},
+};
 
 use futures::future::BoxFuture;
 use nix::{
@@ -10,8 +13,9 @@ use nix::{
 use toolgate_core::{Clock, IdSource, Timestamp};
 use uuid::Uuid;
 
-/// The system's time, anchored once: it never runs backwards while the process runs, and counts the
-/// time that the machine was suspended.
+/// The system's time, anchored once in a process: it never runs backwards or jumps while the process
+/// runs, whatever happens to the clock of the machine, and counts the time that the machine was
+/// suspended. All clocks of a process agree.
 #[derive(Debug, Clone, Copy)]
 pub struct SystemClock {
     /// The wall clock minus the steady clock, in microseconds.
@@ -26,16 +30,29 @@ const STEADY: ClockId = ClockId::CLOCK_BOOTTIME;
 const STEADY: ClockId = ClockId::CLOCK_MONOTONIC;
 
 impl SystemClock {
-    /// Reads the wall clock once and counts from there.
+    /// Reads the wall clock when a process creates its first clock, and counts from there.
     pub fn new() -> Self {
-        let wall = SystemTime::now()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        let wall = i64::try_from(wall.as_micros()).unwrap_or(i64::MAX);
+        static ANCHOR: TimeAnchor = TimeAnchor(OnceLock::new());
         Self {
-            offset: wall.saturating_sub(steady_micros()),
+            offset: ANCHOR.offset(wall_micros(), steady_micros()),
         }
     }
+}
+
+/// The difference between the wall clock and the steady clock, as it was when it was asked for first.
+struct TimeAnchor(OnceLock<i64>);
+
+impl TimeAnchor {
+    fn offset(&self, wall: i64, steady: i64) -> i64 {
+        *self.0.get_or_init(|| wall.saturating_sub(steady))
+    }
+}
+
+fn wall_micros() -> i64 {
+    let wall = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    i64::try_from(wall.as_micros()).unwrap_or(i64::MAX)
 }
 
 fn steady_micros() -> i64 {
@@ -67,5 +84,26 @@ pub struct TimeOrderedIds;
 impl IdSource for TimeOrderedIds {
     fn next_uuid(&self) -> Uuid {
         Uuid::now_v7()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clocks_of_a_process_agree_however_often_the_wall_clock_is_set() {
+        const DAY: i64 = 24 * 3600 * 1_000_000;
+        let anchor = TimeAnchor(OnceLock::new());
+        let mut wall = 1_767_225_600_000_000;
+        for (steady, jump) in [(5, 0), (6, DAY), (7, -2 * DAY), (8, DAY), (9, -DAY)] {
+            wall += jump;
+            let clock = SystemClock {
+                offset: anchor.offset(wall, steady),
+            };
+            let passed = clock.offset + steady - 1_767_225_600_000_000;
+            assert_eq!(passed, steady - 5, "only the steady clock counts");
+        }
+        assert_eq!(SystemClock::new().offset, SystemClock::new().offset);
     }
 }

@@ -11,6 +11,7 @@ mod billing;
 mod budget_alerts;
 mod cached_effects;
 mod canaries;
+mod clock_jumps;
 mod crash;
 mod errors;
 mod evidence;
