@@ -218,3 +218,24 @@ fn a_part_of_an_id_that_names_several_approvals_is_an_error_with_the_candidates(
     }
     assert_eq!(place.json(&["approvals", "list"]).len(), 2, "still pending");
 }
+
+#[test]
+fn the_reason_that_the_model_stated_is_shown_to_the_approver() {
+    let place = HistoryPlace::new();
+    place.configure("[layers.require_reason]\n");
+    let written = [
+        "tools",
+        "call",
+        "write_file",
+        "path=a.txt",
+        "content=x",
+        "reason=to keep the notes of the meeting",
+    ];
+    place.ends(3, &written);
+    let id = place.json(&["approvals", "list"])[0]["approval_id"].clone();
+    let shown = place.ends(0, &["approvals", "show", id.as_str().expect("an id")]);
+    assert!(
+        shown.out.contains("to keep the notes of the meeting"),
+        "{shown:?}"
+    );
+}
