@@ -2,12 +2,12 @@
 
 use toolgate::{
     Decision,
-    approval::{ApprovalRequest, ApproverIdentity, admit_decision},
+    approval::{ApprovalRequest, ApprovalService, ApproverIdentity, Vote, admit_decision},
     session::{DeliverError, RejectCode},
-    value::Timestamp,
+    value::{ApprovalId, Timestamp},
 };
 
-use crate::CliError;
+use crate::{CliError, env::style::escape_controls};
 
 /// What an approver may decide about one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,8 +43,36 @@ impl Entitlement {
     }
 }
 
-/// Describes how many approvals are missing after one that was counted.
-pub(crate) fn describe_missing(missing: u32) -> String {
+/// Describes the state of a request after a vote that was counted: who has approved so far, and how
+/// many approvals are missing.
+pub(crate) async fn describe_counted(
+    service: &ApprovalService,
+    id: ApprovalId,
+    missing: u32,
+) -> String {
+    let missing = describe_missing(missing);
+    // The vote counts whether or not the others can be named.
+    match service.find_approval(id).await {
+        Ok(Some(approval)) if !approval.votes.is_empty() => {
+            let names = voter_names(&approval.votes);
+            format!("approved so far by {names}; {missing}")
+        }
+        Ok(_) | Err(_) => missing,
+    }
+}
+
+/// Returns the names of all voters.
+pub(crate) fn voter_names(votes: &[Vote]) -> String {
+    join_names(votes.iter().map(|vote| &vote.by))
+}
+
+/// Returns the names of approvers in one line.
+pub(crate) fn join_names<'a>(approvers: impl Iterator<Item = &'a ApproverIdentity>) -> String {
+    let names: Vec<&str> = approvers.map(ApproverIdentity::as_str).collect();
+    escape_controls(&names.join(", "))
+}
+
+fn describe_missing(missing: u32) -> String {
     if missing == 1 {
         "1 more approval is needed, from another account".to_owned()
     } else {

@@ -524,6 +524,7 @@ mod tests {
                 reason: None,
                 edited: true,
                 unseen: false,
+                with: Vec::new(),
             },
             ToolEvent::ToolExecutionStarted {
                 attempt: 1,

@@ -173,6 +173,9 @@ pub enum ToolEvent {
         /// True if the approver has acknowledged that the request was not shown in full.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unseen: bool,
+        /// The other approvers, if a quorum was needed. Events of earlier versions do not name them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        with: Vec<ApproverIdentity>,
     },
     /// The call was denied or blocked before it started.
     ToolDenied {
@@ -452,6 +455,7 @@ mod tests {
                 reason: None,
                 edited: false,
                 unseen: false,
+                with: Vec::new(),
             },
             started(false),
             started(true),

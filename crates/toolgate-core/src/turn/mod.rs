@@ -535,6 +535,7 @@ mod tests {
             reason: None,
             edited: false,
             unseen: false,
+            with: Vec::new(),
         }
     }
 

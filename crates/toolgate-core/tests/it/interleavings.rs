@@ -257,6 +257,7 @@ impl World {
                         reason: None,
                         edited: false,
                         unseen: false,
+                        with: Vec::new(),
                     };
                     assert!(self.apply(n, event));
                 } else {

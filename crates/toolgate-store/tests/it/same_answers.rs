@@ -174,6 +174,7 @@ fn batch(
                 reason: None,
                 edited: false,
                 unseen: false,
+                with: Vec::new(),
             };
             tool_event(of, n, call_id(call.into()), approved)
         }

@@ -284,6 +284,7 @@ fn sample_lives(status: Status) -> Vec<Vec<Event>> {
         reason: None,
         edited: false,
         unseen: false,
+        with: Vec::new(),
     };
     let started = |external| ToolEvent::ToolExecutionStarted {
         attempt: 1,

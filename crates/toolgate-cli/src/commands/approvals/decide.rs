@@ -22,7 +22,7 @@ use toolgate::{
 
 use super::{
     ApproveArgs, DecisionArgs, DenyArgs,
-    show::{load_approvals, open_service, voter_names},
+    show::{load_approvals, open_service},
 };
 use crate::{
     CliError, CommandContext, Exit,
@@ -33,7 +33,7 @@ use crate::{
     },
     show::{
         agent_sessions,
-        entitlement::{describe_missing, describe_rejection},
+        entitlement::{describe_counted, describe_rejection},
         render::{self, PAGE_ROWS, StyledLine, render_shown},
         stored_requests::{edit_request, request_with_arguments},
     },
@@ -89,7 +89,10 @@ async fn decide_approvals(
     if !matches!(verdict, Verdict::Deny { .. }) && !unseen {
         // A person at a terminal reads page by page; a script has everything in its output.
         let by_page = cx.out.is_interactive() && !which.yes;
-        for (row, unread) in rows.iter().zip(&mut unread) {
+        for (at, (row, unread)) in rows.iter().zip(&mut unread).enumerate() {
+            if at > 0 && !cx.out.is_json() {
+                cx.out.print_line("")?;
+            }
             let lines = render_request(cx, &store, &desk, row, &verdict).await?;
             *unread = !print_pages(cx, &lines, by_page)?;
         }
@@ -117,14 +120,13 @@ async fn decide_approvals(
             Ok(AdmittedDecision::Decided { .. }) => sessions.push(row.session),
         }
         // A vote is counted with those before it.
-        let voters = match &answer {
-            Ok(AdmittedDecision::Counted { .. }) => {
-                desk.find_approval(row.request.approval_id).await?
+        let counted = match &answer {
+            Ok(AdmittedDecision::Counted { missing }) => {
+                describe_counted(&desk, row.request.approval_id, *missing).await
             }
-            Ok(AdmittedDecision::Decided { .. }) | Err(_) => None,
+            Ok(AdmittedDecision::Decided { .. }) | Err(_) => String::new(),
         };
-        let voters = voters.map(|shown| voter_names(&shown.votes));
-        print_decision(cx, row, &verdict, &answer, voters)?;
+        print_decision(cx, row, &verdict, &answer, &counted)?;
     }
     for session in sessions {
         print_next_step(cx, &store, session).await?;
@@ -281,7 +283,7 @@ fn print_decision(
     row: &ApprovalRow,
     verdict: &Verdict,
     answer: &Result<AdmittedDecision, DeliverError>,
-    voters: Option<String>,
+    counted: &str,
 ) -> Result<(), CliError> {
     let id = row.request.approval_id;
     let tool = VisibleText::new(row.request.tool.as_str());
@@ -308,12 +310,9 @@ fn print_decision(
         ) => cx
             .out
             .print_line(format_args!("{} {name}", style::good("approved"))),
-        (Ok(AdmittedDecision::Counted { missing }), _) => cx.out.print_line(format_args!(
-            "{} {name}; approved so far by {}; {}",
-            style::warn("counted"),
-            voters.unwrap_or_default(),
-            describe_missing(*missing)
-        )),
+        (Ok(AdmittedDecision::Counted { .. }), _) => cx
+            .out
+            .print_line(format_args!("{} {name}; {counted}", style::warn("counted"),)),
         (Err(error), _) => {
             cx.out.print_error(&CliError::new(format!(
                 "{name}: {}",

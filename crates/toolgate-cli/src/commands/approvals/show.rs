@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use toolgate::{
-    approval::{ApprovalDetails, ApprovalService, Vote},
+    approval::{ApprovalAnswer, ApprovalDetails, ApprovalService, Vote},
     layers::SecretScanner,
     store::{ApprovalFilter, ApprovalRow, ApprovalState, StoreHandle},
     value::ApprovalId,
@@ -13,6 +13,7 @@ use crate::{
     CliError, CommandContext, Exit,
     env::{ids, style, times},
     show::{
+        entitlement::{join_names, voter_names},
         render::{self, StyledLine, TextTable},
         stored_requests,
     },
@@ -113,8 +114,15 @@ pub(super) async fn show_approval(
     // It was found a moment ago; its session may have been erased since.
     let shown =
         shown.ok_or_else(|| CliError::usage(format!("the approval {id} no longer exists")))?;
+    let row = &shown.row.request;
+    let answer = store
+        .load_answer(row.approval_id.call_id(), row.generation)
+        .await?;
+    let answer = answer.as_deref();
     if cx.out.is_json() {
         let mut said = approval_json(&shown.row);
+        let deciders = answer.map(|answer| answer.approvers().collect::<Vec<_>>());
+        said["decided_by"] = serde_json::to_value(deciders.unwrap_or_default())?;
         said["votes"] =
             serde_json::to_value(shown.votes.iter().map(|vote| &vote.by).collect::<Vec<_>>())?;
         let rendered = shown.request.as_ref();
@@ -122,7 +130,7 @@ pub(super) async fn show_approval(
         said["rendered"] = serde_json::to_value::<Option<Vec<String>>>(rendered)?;
         cx.out.print_json(&said)?;
     } else {
-        print_approval(cx, &desk, &shown)?;
+        print_approval(cx, &desk, &shown, answer)?;
     }
     Ok(Exit::Done)
 }
@@ -183,6 +191,7 @@ fn print_approval(
     cx: &CommandContext,
     desk: &ApprovalService,
     shown: &ApprovalDetails,
+    answer: Option<&ApprovalAnswer>,
 ) -> Result<(), CliError> {
     let ApprovalDetails {
         row,
@@ -200,14 +209,8 @@ fn print_approval(
         row.session,
         times::format_time(row.asked_at)
     ))?;
-    if !votes.is_empty() {
-        let so_far = if row.state == ApprovalState::Pending {
-            "approved so far by"
-        } else {
-            "votes of"
-        };
-        cx.out
-            .print_line(format_args!("{so_far} {}", voter_names(votes)))?;
+    if let Some(deciders) = describe_deciders(votes, answer) {
+        cx.out.print_line(deciders)?;
     }
     // Without the stored request nothing can be decided, so nothing has to be shown.
     let shown = request.as_ref().map(|request| desk.show_request(request));
@@ -228,13 +231,17 @@ fn next_step_hint(cx: &CommandContext, id: ApprovalId) -> String {
     format!("{}: `{approve}`, or `{deny}`", style::note("next"))
 }
 
-/// Returns the names of all voters.
-pub(super) fn voter_names(votes: &[Vote]) -> String {
-    style::escape_controls(
-        &votes
-            .iter()
-            .map(|vote| vote.by.to_string())
-            .collect::<Vec<_>>()
-            .join(", "),
-    )
+/// Names everyone who took part in the decision: the approvers, or those who approved before it was
+/// denied or while more approvals are missing.
+fn describe_deciders(votes: &[Vote], answer: Option<&ApprovalAnswer>) -> Option<String> {
+    let so_far = (!votes.is_empty()).then(|| format!("approved so far by {}", voter_names(votes)));
+    let Some(answer) = answer else {
+        return so_far;
+    };
+    let names = join_names(answer.approvers());
+    if !answer.is_denial() {
+        return Some(format!("approved by {names}"));
+    }
+    let before = so_far.map(|_| format!("; approved before by {}", voter_names(votes)));
+    Some(format!("denied by {names}{}", before.unwrap_or_default()))
 }

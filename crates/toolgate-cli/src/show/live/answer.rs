@@ -14,7 +14,7 @@ use crate::{
     CliError, CommandContext,
     env::style::{BAD, DIM, GOOD, WARN},
     show::{
-        entitlement::{describe_missing, describe_rejection},
+        entitlement::{describe_counted, describe_rejection},
         render::{StyledLine, render_shown},
         rule_proposal::{RuleProposal, describe_matches},
         stored_requests::{self, rehearse_call, show_edited},
@@ -138,8 +138,9 @@ impl<'a> AnswerHandler<'a> {
             Ok(AdmittedDecision::Decided { .. }) => Ok(()),
             // The quorum is not complete, so the log still shows the request as pending.
             Ok(AdmittedDecision::Counted { missing }) => {
-                let missing = describe_missing(missing);
-                shown.note(&format!("counted; {missing}"), WARN);
+                let service = self.gate.approvals();
+                let counted = describe_counted(&service, request.approval_id, missing).await;
+                shown.note(&format!("counted; {counted}"), WARN);
                 Ok(())
             }
             Err(error) => {

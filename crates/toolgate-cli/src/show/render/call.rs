@@ -112,10 +112,7 @@ pub fn status_style(status: Status) -> Style {
 
 fn call_details(call: &CallView, now: Timestamp) -> Vec<(String, Style)> {
     let mut found = Vec::new();
-    let by = call
-        .decided_by
-        .as_ref()
-        .map(|by| crate::env::style::escape_controls(by.as_str()));
+    let by = call.deciders();
     match call.state {
         CallState::Requested => {}
         CallState::Pending => found.push((call.state.text().to_owned(), WARN)),

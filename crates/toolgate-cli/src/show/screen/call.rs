@@ -1,6 +1,6 @@
 //! One call as a screen shows it.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
 use serde_json::Value;
 use toolgate::{
@@ -29,8 +29,8 @@ pub struct CallView {
     pub question: Option<Arc<ApprovalRequest>>,
     /// What an approver sees of that request, or why it cannot be shown; `None` until it is loaded.
     pub shown: Option<Result<Arc<ShownRequest>, String>>,
-    /// The approver who approved or denied it, if there was one.
-    pub decided_by: Option<Principal>,
+    /// The approvers who approved or denied it, the one who decided last first.
+    pub decided_by: Vec<Principal>,
     /// True if the approver changed the arguments.
     pub edited: bool,
     /// True if the approver acknowledged that the request was not shown in full.
@@ -122,7 +122,7 @@ impl CallView {
             requested_arguments: None,
             question: None,
             shown: None,
-            decided_by: None,
+            decided_by: Vec::new(),
             edited: false,
             unseen: false,
             reason: None,
@@ -181,6 +181,12 @@ impl CallView {
         whole.filter(|_| self.is_agent).or(self.duration_ms)
     }
 
+    /// Returns the names of all approvers who decided, if there are any.
+    pub fn deciders(&self) -> Option<String> {
+        let names: Vec<&str> = self.decided_by.iter().map(Principal::as_str).collect();
+        (!names.is_empty()).then(|| crate::env::style::escape_controls(&names.join(", ")))
+    }
+
     /// Returns the notes on it, if there are any.
     pub fn note_fields(&self) -> Option<&NoteFields> {
         self.notes.fields()
@@ -204,10 +210,12 @@ impl CallView {
                 reason,
                 edited,
                 unseen,
+                with,
                 ..
             } => {
                 self.state = CallState::Approved;
-                self.decided_by = Some(approver.clone());
+                let others = with.iter().map(|by| by.name.clone());
+                self.decided_by = iter::once(approver.clone()).chain(others).collect();
                 self.edited = *edited;
                 self.unseen = *unseen;
                 self.reason.clone_from(reason);
@@ -267,7 +275,9 @@ impl CallView {
             } => {
                 // A denial without an approver, such as one by a layer, keeps the name of who
                 // approved before.
-                self.decided_by = approver.clone().or(self.decided_by.take());
+                if let Some(approver) = approver {
+                    self.decided_by = vec![approver.clone()];
+                }
                 // Without a reason, as in a block or an older event, the text for the model is shown.
                 self.reason = reason.clone().or_else(|| error.clone());
                 *status

@@ -23,7 +23,7 @@ use crate::{
     CliError,
     env::signals,
     show::{
-        entitlement::{describe_missing, describe_rejection},
+        entitlement::{describe_counted, describe_rejection},
         rule_proposal::describe_matches,
         screen::SessionScreen,
         stored_requests::{load_request, load_shown, rehearse_call},
@@ -168,7 +168,9 @@ impl EffectRunner {
     async fn decide(&self, question: ApprovalRequestRef, decision: Decision) {
         let decided = self.session.decide(question, decision).await;
         if let Ok(AdmittedDecision::Counted { missing }) = decided {
-            self.show_toast(ToastLevel::Info, describe_missing(missing));
+            let service = self.gate.approvals();
+            let counted = describe_counted(&service, question.approval_id, missing).await;
+            self.show_toast(ToastLevel::Info, counted);
         }
         let decided = decided
             .map(drop)

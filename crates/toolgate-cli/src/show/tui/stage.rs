@@ -213,15 +213,21 @@ impl UiStage {
 
     /// Approves a call, after which approval can be requested again.
     pub(super) fn approve_call(&mut self, call: CallId) -> &mut Self {
+        self.approve_by(call, &["ann"])
+    }
+
+    /// Approves a call with the votes of these approvers, the one who decided last first.
+    pub(super) fn approve_by(&mut self, call: CallId, approvers: &[&str]) -> &mut Self {
         self.apply_tool_event(
             call,
             ToolEvent::ToolApproved {
-                approver: "ann".into(),
+                approver: approvers[0].into(),
                 established: Default::default(),
                 claimed_as: None,
                 reason: None,
                 edited: false,
                 unseen: false,
+                with: approvers[1..].iter().map(|name| (*name).into()).collect(),
             },
         )
     }

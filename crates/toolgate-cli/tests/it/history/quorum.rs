@@ -4,7 +4,8 @@ use std::process::Command;
 
 use serde_json::json;
 use toolgate::{
-    Gate,
+    Decision, Gate,
+    approval::{ApprovalRequestRef, ApproverIdentity, IdentitySource},
     gate::StateDir,
     layers::Approval,
     session::TurnRequest,
@@ -180,4 +181,78 @@ async fn the_first_of_two_votes_does_not_say_that_the_session_continues() {
     );
     assert!(!first.err.contains("next:"), "{first:?}");
     assert!(!first.err.contains("continues"), "{first:?}");
+}
+
+/// Lets an account of this name vote through the service, as a program that authenticates people does.
+async fn vote_as(
+    place: &HistoryPlace,
+    id: &str,
+    name: &str,
+    decision: fn(ApproverIdentity) -> Decision,
+) {
+    let home = StateDir::new(place.dir.path().join("home")).expect("absolute");
+    let gate = Gate::builder()
+        .address(home.default_database())
+        .state_dir(home)
+        .workspace(place.work())
+        .open()
+        .await
+        .expect("opens");
+    let id = id.parse().expect("an id");
+    let service = gate.approvals();
+    let found = service.find_approval(id).await.expect("loads");
+    let request = found.and_then(|found| found.request).expect("is stored");
+    let by = ApproverIdentity::new(name, IdentitySource::AuthenticatedToken);
+    let on = ApprovalRequestRef::from(&*request);
+    service.decide(on, decision(by)).await.expect("counts");
+}
+
+#[tokio::test]
+async fn every_voter_is_named_wherever_the_decision_is_shown() {
+    let place = HistoryPlace::new();
+    let id = request_quorum(&place, 3, None).await;
+    vote_as(&place, &id, "bob", Decision::approve).await;
+    let second = place.ends(0, &["approvals", "approve", &id]);
+    let me = account_name();
+    for name in ["bob", &me] {
+        assert!(second.out.contains(name), "{name}: {second:?}");
+    }
+    let pending = place.ends(0, &["approvals", "show", &id]).out;
+    let line = pending
+        .lines()
+        .find(|line| line.contains("approved so far by"));
+    assert!(
+        line.is_some_and(|line| line.contains("bob") && line.contains(&me)),
+        "{pending}"
+    );
+    vote_as(&place, &id, "carol", Decision::approve).await;
+    let session = place.json(&["sessions", "list"])[0]["session"].clone();
+    let session = session.as_str().expect("an id").to_owned();
+    place.ends(0, &["run", "--resume", &session]);
+    for args in [["approvals", "show", &id], ["sessions", "show", &session]] {
+        let shown = place.ends(0, &args).out;
+        let line = shown
+            .lines()
+            .find(|line| line.contains("approved by carol"));
+        assert!(
+            line.is_some_and(|line| line.contains("bob") && line.contains(&me)),
+            "{args:?}: {shown}"
+        );
+    }
+    let decided = place.json(&["approvals", "show", &id])[0]["decided_by"].clone();
+    assert_eq!(decided.as_array().map(Vec::len), Some(3), "{decided}");
+    assert_eq!(decided[0]["by"], "carol");
+}
+
+#[tokio::test]
+async fn a_denial_names_the_approver_and_those_who_approved_before() {
+    let place = HistoryPlace::new();
+    let id = request_quorum(&place, 2, None).await;
+    vote_as(&place, &id, "bob", Decision::approve).await;
+    vote_as(&place, &id, "carol", |by| Decision::deny(by, None)).await;
+    let shown = place.ends(0, &["approvals", "show", &id]).out;
+    assert!(
+        shown.contains("denied by carol; approved before by bob"),
+        "{shown}"
+    );
 }

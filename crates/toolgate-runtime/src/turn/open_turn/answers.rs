@@ -404,6 +404,7 @@ fn approved_event(answer: &ApprovalAnswer) -> ToolEvent {
         reason: answer.decision.approval_reason.clone(),
         edited: matches!(answer.decision.verdict, Verdict::ApproveWithEdits { .. }),
         unseen: answer.decision.unseen,
+        with: answer.with.clone(),
     }
 }
 

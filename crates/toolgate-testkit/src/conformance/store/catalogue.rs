@@ -668,6 +668,7 @@ async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
                 reason: None,
                 edited: false,
                 unseen: false,
+                with: Vec::new(),
             },
         )
         .await?;

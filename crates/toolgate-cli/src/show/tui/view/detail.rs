@@ -67,7 +67,7 @@ fn call_facts(call: &CallView) -> Vec<(&'static str, String)> {
     facts.extend(call.started_at.map(|at| ("started at", at.to_string())));
     facts.extend(call.settled_at.map(|at| ("settled at", at.to_string())));
     facts.extend((call.attempts > 1).then(|| ("attempts", call.attempts.to_string())));
-    facts.extend(call.decided_by.as_ref().map(|who| {
+    facts.extend(call.deciders().map(|who| {
         let edited = if call.edited {
             ", with edited arguments"
         } else {

@@ -55,8 +55,8 @@ pub(crate) fn call_status(call: &CallView, now: Timestamp) -> String {
         CallState::Settled(Status::Ok) if call.cached => "cached".to_owned(),
         _ => outcome_text(call),
     };
-    if let Some(who) = &call.decided_by {
-        words = format!("{words} · {}", text::one_line(who.as_str()));
+    if let Some(who) = call.deciders() {
+        words = format!("{words} · {}", text::one_line(&who));
     }
     match elapsed_ms(call, now) {
         Some(ms) => format!("{words} · {}", format_duration(ms)),
