@@ -202,6 +202,9 @@ impl fmt::Display for CallVerdict {
     }
 }
 
+/// What stands before the reason of a layer.
+const REASON_INDENT: &str = "        ";
+
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for layer in &self.layers {
@@ -215,12 +218,12 @@ impl fmt::Display for Explanation {
             } else {
                 change.to_owned()
             };
+            writeln!(f, "{:<7} {:<18} {verdict}", layer.band, layer.name)?;
+            // Below the layer: beside it, a narrow screen would break the line in the middle.
             let reason = layer.reason.as_deref().unwrap_or_default();
-            writeln!(
-                f,
-                "{:<7} {:<18} {verdict:<26} {reason}",
-                layer.band, layer.name
-            )?;
+            for line in reason.lines() {
+                writeln!(f, "{REASON_INDENT}{line}")?;
+            }
         }
         match self.verdict {
             CallVerdict::Runs => write!(f, "the call would run"),

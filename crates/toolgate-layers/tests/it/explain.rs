@@ -121,7 +121,12 @@ async fn a_call_that_needs_approval_names_the_asking_layer_and_continues() {
         CallVerdict::Runs,
         "the layers below are explained as well"
     );
-    assert!(explanation.to_string().ends_with("if approved"));
+    let text = explanation.to_string();
+    assert!(text.ends_with("if approved"), "{text}");
+    let mut lines = text.lines().skip_while(|line| !line.ends_with("asks"));
+    lines.next().expect("a layer asks");
+    let reason = lines.next().expect("its reason is below it");
+    assert!(reason.starts_with("        "), "{text}");
 }
 
 #[tokio::test]

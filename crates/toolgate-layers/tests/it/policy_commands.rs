@@ -1023,6 +1023,39 @@ fn a_doubt_about_the_program_of_a_rule_names_the_program() {
 }
 
 #[test]
+fn another_repository_is_asked_about_and_the_reason_names_it() {
+    // The settings of another repository can name a program that `git status` runs (core.fsmonitor).
+    let status = policy_from(
+        "[[rules]]\nname = \"look\"\neffect = \"allow\"\ncommand = [\"git status\", \"git log\"]",
+    );
+    for (text, option, pattern) in [
+        ("git -C other status", "-C other", "git -C other status"),
+        ("git -C /x status --short", "-C /x", "git -C /x status"),
+        ("git -C a -C b log -3", "-C a -C b", "git -C a -C b log"),
+        (
+            "git --git-dir=x/.git status",
+            "--git-dir=x/.git",
+            "git --git-dir=x/.git status",
+        ),
+    ] {
+        assert_eq!(effect(&status, text), PolicyEffect::Ask, "{text}");
+        let reason = reason(&status, text);
+        let expected = format!(
+            "rule \"look\" covers it only without `{option}`, which chooses a repository with its own settings and hooks; the pattern `{pattern}` would"
+        );
+        assert!(reason.ends_with(&expected), "{text}: {reason}");
+        let wider = policy_from(&format!(
+            "[[rules]]\neffect = \"allow\"\ncommand = \"{pattern}\""
+        ));
+        assert_eq!(effect(&wider, text), PolicyEffect::Allow, "{text}");
+    }
+    for text in ["git -C other push", "git -C other", "ls -C other"] {
+        let reason = reason(&status, text);
+        assert!(!reason.contains("repository"), "{text}: {reason}");
+    }
+}
+
+#[test]
 fn a_directory_that_changes_nothing_does_not_hide_the_command() {
     let status = policy_from("[[rules]]\neffect = \"allow\"\ncommand = \"git status\"");
     let pushes =

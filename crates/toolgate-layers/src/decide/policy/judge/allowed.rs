@@ -5,10 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{Judgement, RuleSet, compiled_rule::CompiledPolicyRule};
 use crate::{
     PolicyEffect, PolicyFallback,
-    decide::policy::{
-        features::CallFeatures,
-        matching::shell::{CommandWords, shorten},
-    },
+    decide::policy::features::CallFeatures,
 };
 
 impl RuleSet {
@@ -67,31 +64,5 @@ impl RuleSet {
             reason,
             each_time: false,
         }
-    }
-
-    /// Names the first word because of which a rule that allows the beginning of a command does not
-    /// cover it, and the pattern that would.
-    fn explain_uncovered(&self, facts: &CallFeatures<'_>) -> Option<String> {
-        let mut allows: Vec<&CompiledPolicyRule> = self
-            .rules
-            .iter()
-            .filter(|rule| rule.effect == PolicyEffect::Allow && rule.certainly_matches(facts))
-            .collect();
-        allows.sort_by(|a, b| a.label.cmp(&b.label));
-        let covered =
-            |words: &&&CommandWords| !allows.iter().any(|rule| rule.covers_command(words, facts));
-        let runs = facts.certain_runs()?;
-        let words = runs.iter().find(covered)?;
-        allows.iter().find_map(|rule| {
-            let patterns = rule.command.iter().flatten();
-            let (word, wider) = { patterns }.find_map(|pattern| pattern.uncovered_word(words))?;
-            let wider = wider.map(|wider| format!("; the pattern `{}` would", shorten(&wider)));
-            let label = &rule.label;
-            let word = shorten(word);
-            Some(format!(
-                "rule {label} does not cover `{word}`{}",
-                wider.unwrap_or_default()
-            ))
-        })
     }
 }

@@ -11,6 +11,7 @@ mod doubt;
 mod judgement;
 mod rule_coverage;
 mod rule_match;
+mod uncovered;
 
 use std::{cell::LazyCell, collections::BTreeSet};
 

@@ -80,6 +80,11 @@ impl CommandPattern {
         Some((shown.map_or(word, |(option, _)| option), wider))
     }
 
+    /// Returns how many words of the command the pattern names, if it covers the command.
+    pub(crate) fn matched_words(&self, words: &[String]) -> Option<usize> {
+        self.covers(words).then_some(self.0.len())
+    }
+
     /// Returns the words after those of the pattern, if the command begins with them.
     pub(crate) fn further_words<'w>(&self, words: &'w [String]) -> Option<&'w [String]> {
         let fits = |(pattern, word): (&String, &String)| {
