@@ -93,7 +93,8 @@ impl ResumedSession {
             self.cx.paths.workspace.display(),
             if options.is_empty() { "" } else { " with" },
         );
-        self.cx.out.print_note(crate::env::style::dim(note))
+        let note = crate::env::style::dim(note);
+        self.cx.out.print_wrapped_note(&note, "  ")
     }
 }
 

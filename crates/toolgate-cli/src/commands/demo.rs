@@ -8,6 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
+use anstyle::Style;
 use clap::Args;
 use rustix::{process::Signal, termios};
 use tempfile::TempDir;
@@ -154,20 +155,20 @@ async fn play_part(args: &DemoArgs, cx: &CommandContext, part: DemoPart) -> Resu
         pieces: false,
         verbose: false,
         has_strategy: false,
-        next: Some(next_commands(cx)),
+        next: Some(next_commands(cx, part)),
     }
     .run_to_end(cx, &gate, &session)
     .await
 }
 
 /// Returns the commands to suggest after the demo.
-fn next_commands(cx: &CommandContext) -> Vec<(String, String)> {
+fn next_commands(cx: &CommandContext, part: DemoPart) -> Vec<(String, String)> {
     let command = |command: &str, what: &str| (command.to_owned(), what.to_owned());
-    vec![
-        command(
-            "toolgate demo --yes --crash",
-            "the same, with a killed process",
-        ),
+    let crash = command(
+        "toolgate demo --yes --crash",
+        "the same, with a killed process",
+    );
+    let others = [
         command(
             &cx.command_line("receipts verify"),
             "recompute the chain of receipts",
@@ -176,7 +177,10 @@ fn next_commands(cx: &CommandContext) -> Vec<(String, String)> {
             "toolgate run --model … \"…\"",
             "your own task, in your own project",
         ),
-    ]
+    ];
+    // After the crash there is nothing more to see in the demo.
+    let crash = matches!(part, DemoPart::Whole).then_some(crash);
+    crash.into_iter().chain(others).collect()
 }
 
 /// Runs the first part in a child process, which is killed in the middle of the edit. Returns its
@@ -225,10 +229,13 @@ fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, C
         return Err(CliError::new("the process ended before it was killed")
             .with_hint("approve the edit, or add --yes"));
     }
-    cx.out.print_note(format!(
-        "\n{} The process was killed (SIGKILL) after the edit and before it was recorded. Another process resumes:\n",
-        style::bad("crash")
-    ))?;
+    let crash = style::bad("crash").with(
+        " The process was killed (SIGKILL) after the edit and before it was recorded. Another process resumes:",
+        Style::new(),
+    );
+    cx.out.print_note("")?;
+    cx.out.print_wrapped_note(&crash, "      ")?;
+    cx.out.print_note("")?;
     Ok(session)
 }
 

@@ -8,7 +8,12 @@ use std::{
 use anstream::{AutoStream, ColorChoice};
 use serde::Serialize;
 
-use crate::{CliError, args::ColorMode, env::style};
+use crate::{
+    CliError,
+    args::ColorMode,
+    env::style,
+    show::render::{self, StyledLine},
+};
 
 /// The output of a command. Results go to the standard output, everything else to the error output.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +83,12 @@ impl CommandOutput {
             return Ok(());
         }
         Ok(writeln!(self.stderr(), "{text}")?)
+    }
+
+    /// Prints a line like [`CommandOutput::print_note`], wrapped between words on a terminal.
+    pub fn print_wrapped_note(&self, line: &StyledLine, indent: &str) -> Result<(), CliError> {
+        let mut rows = render::wrap_for_output(line, indent).into_iter();
+        rows.try_for_each(|row| self.print_note(row))
     }
 
     /// Returns the standard output, which strips styles where colours are off.

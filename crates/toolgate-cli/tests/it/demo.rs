@@ -8,7 +8,7 @@ use std::{
 
 use serde_json::Value;
 use toolgate::{Event, Status, event::ToolEvent};
-use toolgate_testkit::LifecycleChecker;
+use toolgate_testkit::{LifecycleChecker, terminal::Terminal};
 
 fn run_toolgate(home: &Path, arguments: &[&str]) -> Output {
     let mut command = toolgate_command(home, arguments);
@@ -217,4 +217,32 @@ fn the_demo_never_uses_the_database_of_the_user() {
     assert_eq!(demo.status.code(), Some(0), "{}", to_text(&demo.stderr));
     assert!(home.path().join("demo.db").exists());
     assert!(!users.exists() && !home.path().join("toolgate.db").exists());
+}
+
+#[test]
+fn after_a_crash_words_stay_whole_and_the_crash_is_not_suggested_again() {
+    let home = tempfile::tempdir().expect("a directory");
+    let mut terminal = Terminal::builder(env!("CARGO_BIN_EXE_toolgate"))
+        .args(["demo", "--yes", "--crash"])
+        .env("TOOLGATE_HOME", home.path())
+        .env("HOME", home.path())
+        .size(60, 40)
+        .spawn();
+    assert_eq!(terminal.wait_exit(), 0);
+    let shown = terminal.transcript();
+    let mut rows = shown
+        .lines()
+        .skip_while(|row| !row.starts_with("crash The process"));
+    let said: String = rows
+        .by_ref()
+        .take_while(|row| !row.trim().is_empty())
+        .map(|row| format!("{} ", row.trim()))
+        .collect();
+    assert!(
+        said.contains("after the edit and before it was recorded. Another process resumes:"),
+        "{shown}"
+    );
+    let summary: String = rows.collect::<Vec<_>>().join("\n");
+    assert!(summary.contains("receipts verify"), "{shown}");
+    assert!(!summary.contains("toolgate demo --yes --crash"), "{shown}");
 }

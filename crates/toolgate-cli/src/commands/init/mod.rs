@@ -216,16 +216,15 @@ fn report_written(
             .print_note(format_args!("backup:  {}", shown(backup)))?;
     }
     let policy = plan.policy;
-    cx.out.print_note(format_args!(
-        "policy:  {}: {}",
-        policy.as_str(),
-        policy.summary()
-    ))?;
+    let policy = format!("policy:  {}: {}", policy.as_str(), policy.summary());
+    cx.out.print_wrapped_note(&policy.into(), "         ")?;
     let model = match &plan.model {
         Some(model) => style::escape_controls(&format!("{}, {}", model.name, model.source)),
         None => "none found: no key is set, and no server answers on this machine".to_owned(),
     };
-    cx.out.print_note(format_args!("model:   {model}\n"))
+    let model = format!("model:   {model}");
+    cx.out.print_wrapped_note(&model.into(), "         ")?;
+    cx.out.print_note("")
 }
 
 fn print_next_steps(cx: &CommandContext, plan: &InitPlan) -> Result<(), CliError> {

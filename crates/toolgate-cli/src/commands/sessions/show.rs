@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use anstyle::Style;
 use serde_json::json;
 use toolgate::{
     Event, Status,
@@ -187,11 +188,16 @@ fn print_session(
         .cost()
         .map_or_else(String::new, |cost| format!(", cost {cost}"));
     let calls = screen.calls().len();
-    cx.out.print_line(format_args!(
-        "{}  {calls} calls{cost}, last {}",
-        style::bold(session),
-        times::format_time(screen.last_event_at())
-    ))?;
+    let calls = if calls == 1 {
+        "1 call".to_owned()
+    } else {
+        format!("{calls} calls")
+    };
+    let last = times::format_time(screen.last_event_at());
+    let head = style::bold(session).with(&format!("  {calls}{cost}, last {last}"), Style::new());
+    for row in render::wrap_for_output(&head, "  ") {
+        cx.out.print_line(row)?;
+    }
     for agent in screen.agents() {
         if agent.session != session {
             let name = agent.name.as_deref().unwrap_or("agent");
@@ -244,11 +250,11 @@ fn print_conversation(
 /// Prints a call with all of its output.
 fn print_call(cx: &CommandContext, call: &CallView, now: Timestamp) -> Result<(), CliError> {
     let short = ids::short_id(call.invocation.id);
-    let room = render::text_width().saturating_sub(short.len() + 3);
+    // A pipe gets whole lines.
+    let width = render::output_width().unwrap_or(usize::MAX);
+    let room = width.saturating_sub(short.len() + 3);
     let mut line = style::dim(format!("  {short} "));
     line.extend(render::call_line(call, room, now, 0));
-    // A pipe gets whole lines.
-    let width = render::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width));
     for row in line.wrap(width, &StyledLine::plain(CALL_INDENT)) {
         cx.out.print_line(row)?;
     }

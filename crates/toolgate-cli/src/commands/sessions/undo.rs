@@ -162,9 +162,13 @@ async fn print_change(
         style::bold(&change.tool),
         style::dim(ids::short_id(change.call))
     ))?;
-    render::render_diff(&change.diff(store).await?)
-        .iter()
-        .try_for_each(|line| cx.out.print_line(line))
+    let diff = change.diff(store).await?;
+    let rows = match render::output_width() {
+        Some(width) => render::render_diff_rows(&diff, width),
+        // A pipe gets the diff as it is, which `patch` understands.
+        None => render::render_diff(&diff),
+    };
+    rows.iter().try_for_each(|line| cx.out.print_line(line))
 }
 
 /// Undoes the changes one by one, and stops at the first that cannot be undone.

@@ -2,18 +2,19 @@
 
 use anstyle::Style;
 use toolgate::{
-    approval::{SHOWN_MARGIN, ShownField, ShownKind, ShownRequest},
+    approval::{ShownField, ShownKind, ShownRequest},
     value::Timestamp,
 };
 
-use super::{StyledLine, diff::render_diff_lines};
+use super::{
+    StyledLine,
+    diff::render_diff_lines,
+    margin::{continued_mark, wrap_behind_margin},
+};
 use crate::env::{
-    style::{DIM, NOTE, WARN},
+    style::{NOTE, WARN},
     times,
 };
-
-/// What stands before the rest of a line that is longer than the screen.
-const CONTINUED: &str = "  ┆ ";
 
 /// The most rows of an approval request that are printed at once.
 pub const PAGE_ROWS: usize = 1_000;
@@ -39,12 +40,10 @@ fn render_title(tool: &str, width: usize) -> StyledLine {
 }
 
 fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
-    // Another colour than the margin of a new line.
-    let indent = StyledLine::styled(CONTINUED, NOTE);
     let head = expiry_head(field).unwrap_or_else(|| field.head());
     let text = &head[field.name.as_str().len()..];
     let head = StyledLine::styled(field.name.as_str(), NOTE).with(text, Style::new());
-    let mut rows = head.wrap_exactly(width, &indent);
+    let mut rows = head.wrap_exactly(width, &continued_mark());
     if !field.is_block {
         return rows;
     }
@@ -53,11 +52,11 @@ fn render_field(field: &ShownField, width: usize) -> Vec<StyledLine> {
         ShownKind::Diff => render_diff_lines(texts()).collect(),
         ShownKind::Fact | ShownKind::Argument => texts().map(StyledLine::plain).collect(),
     };
-    for text in lines {
-        let mut line = StyledLine::styled(SHOWN_MARGIN, DIM);
-        line.extend(text);
-        rows.extend(line.wrap_exactly(width, &indent));
-    }
+    rows.extend(
+        lines
+            .into_iter()
+            .flat_map(|line| wrap_behind_margin(line, width)),
+    );
     rows
 }
 
@@ -83,8 +82,9 @@ fn expiry_head(field: &ShownField) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::show::render::margin::CONTINUED;
     use serde_json::json;
-    use toolgate::approval::ApprovalRequest;
+    use toolgate::approval::{ApprovalRequest, SHOWN_MARGIN};
     use toolgate_testkit::call_with;
 
     fn rows(request: &ApprovalRequest, width: usize) -> Vec<String> {

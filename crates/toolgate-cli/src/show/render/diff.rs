@@ -2,7 +2,7 @@
 
 use anstyle::{AnsiColor, Style};
 
-use super::{StyledLine, highlight::CodeHighlighter};
+use super::{StyledLine, highlight::CodeHighlighter, margin::wrap_behind_margin};
 
 const ADDED: Style = AnsiColor::Green.on_default();
 const REMOVED: Style = AnsiColor::Red.on_default();
@@ -12,6 +12,15 @@ const FILE_HEADER: Style = Style::new().bold();
 /// Colours the lines of a unified diff. Text that is not a diff stays plain.
 pub fn render_diff(text: &str) -> Vec<StyledLine> {
     render_diff_lines(text.lines()).collect()
+}
+
+/// Draws a unified diff in rows of at most `width` columns, behind a margin and marked where a line
+/// wraps, as an approver sees it.
+pub fn render_diff_rows(text: &str, width: usize) -> Vec<StyledLine> {
+    let lines = render_diff_lines(text.lines());
+    lines
+        .flat_map(|line| wrap_behind_margin(line, width))
+        .collect()
 }
 
 /// Colours each line of a unified diff. The colour of a changed line says what changes; its

@@ -8,6 +8,7 @@ pub(crate) mod diff;
 mod highlight;
 mod line;
 mod live;
+mod margin;
 pub(crate) mod markdown;
 pub(crate) mod result;
 mod table;
@@ -16,7 +17,7 @@ pub use approval::{PAGE_ROWS, render_shown};
 pub use blocks::ReplyBlocks;
 pub use call::{SPINNER, call_line, format_duration, render_details, status_sign, status_style};
 pub(crate) use call::{call_sign, format_other_files};
-pub use diff::render_diff;
+pub use diff::{render_diff, render_diff_rows};
 pub use line::{StyledLine, StyledSpan};
 pub use live::LiveArea;
 pub(crate) use live::erase_rows;
@@ -24,14 +25,31 @@ pub use markdown::render_markdown;
 pub use result::{OutputRows, render_output};
 pub(crate) use table::TextTable;
 
+use std::io::IsTerminal;
+
 /// The largest width of text, and the width without a terminal.
 const MAX_WIDTH: usize = 100;
 
 /// Returns the width for text: that of the terminal, up to a readable length.
 pub fn text_width() -> usize {
-    terminal_size()
-        .map_or(MAX_WIDTH, |(width, _)| usize::from(width))
-        .clamp(20, MAX_WIDTH)
+    output_width().unwrap_or(MAX_WIDTH).clamp(20, MAX_WIDTH)
+}
+
+/// Returns the columns of the terminal that the standard output is. A pipe or a file has no width,
+/// also where the program was started from a terminal.
+pub(crate) fn output_width() -> Option<usize> {
+    let is_terminal = std::io::stdout().is_terminal();
+    let size = is_terminal.then(terminal_size).flatten();
+    size.map(|(width, _)| usize::from(width))
+}
+
+/// Wraps a line of prose at the width of the terminal; a pipe gets one line. Commands that users copy
+/// are not wrapped like this: a line break inside one would be copied, too.
+pub(crate) fn wrap_for_output(line: &StyledLine, indent: &str) -> Vec<StyledLine> {
+    match output_width() {
+        Some(width) => line.wrap(width, &StyledLine::plain(indent)),
+        None => vec![line.clone()],
+    }
 }
 
 /// Returns the columns and rows of the terminal, if there is one.

@@ -10,6 +10,7 @@ mod receipts;
 mod rules;
 mod sessions;
 mod shown;
+mod widths;
 
 use std::{
     fs,

@@ -413,7 +413,7 @@ fn the_lease_of_a_dead_process_does_not_block_erasing() {
     assert!(place.json(&["sessions", "list", "--all"]).is_empty());
 }
 
-fn last_session_id(place: &HistoryPlace) -> String {
+pub(super) fn last_session_id(place: &HistoryPlace) -> String {
     let rows = place.json(&["sessions", "list"]);
     rows.last()
         .and_then(|row| row["session"].as_str())
