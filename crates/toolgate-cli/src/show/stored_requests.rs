@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use toolgate::{
     Arguments, Gate, Session,
-    approval::{ApprovalRequest, ApprovalService, ShownRequest},
+    approval::{ApprovalDetails, ApprovalRequest, ApprovalService, ShownRequest},
     layers::{Preview, SharedPreview},
     stack::{CallSeed, RawArguments, ToolRequest},
+    store::ApprovalState,
     value::{ApprovalId, CallId},
 };
 
@@ -24,8 +25,14 @@ pub(crate) async fn load_shown(
 ) -> Vec<LoadedRequest> {
     let mut loaded = Vec::new();
     for (call, generation) in screen.unloaded_requests() {
-        let shown = load_request(desk, ApprovalId::for_call(call)).await;
-        let shown = shown
+        let found = desk.find_approval(ApprovalId::for_call(call)).await;
+        if matches!(&found, Ok(Some(found)) if is_answered(found, generation)) {
+            // Decided elsewhere: the driver applies the answer, and there is nothing to ask.
+            continue;
+        }
+        let shown = found
+            .map_err(CliError::from)
+            .and_then(stored_request)
             .map(|request| Arc::new(desk.show_request(&request)))
             .map_err(|error| error.to_string());
         loaded.push((call, generation, shown));
@@ -49,9 +56,17 @@ pub(crate) async fn load_request(
     desk: &ApprovalService,
     id: ApprovalId,
 ) -> Result<Arc<ApprovalRequest>, CliError> {
-    let found = desk.find_approval(id).await?;
+    stored_request(desk.find_approval(id).await?)
+}
+
+fn stored_request(found: Option<ApprovalDetails>) -> Result<Arc<ApprovalRequest>, CliError> {
     let request = found.and_then(|found| found.request);
     request.ok_or_else(|| CliError::new("the approval request is no longer in the store"))
+}
+
+/// Checks whether there is a decision about the request of this generation.
+fn is_answered(found: &ApprovalDetails, generation: u32) -> bool {
+    found.row.state == ApprovalState::Answered && found.row.request.generation == generation
 }
 
 /// Returns what an approver sees of a request with edited arguments: their diff and their links.

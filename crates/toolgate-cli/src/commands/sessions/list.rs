@@ -19,7 +19,7 @@ use crate::{
     env::{holders::SessionHolder, ids, style, times},
     show::{
         render::{StyledLine, TextTable},
-        screen::SessionScreen,
+        screen::{CallState, CallView, SessionScreen},
         whole_texts::WholeTexts,
     },
 };
@@ -145,8 +145,9 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
             .filter(|approval| approval.state == state)
             .count()
     };
+    let is_running = |call: &CallView| call.state == CallState::Running;
     // The order matters: a driven session may have pending approvals, and a run that ended as
-    // suspended may have decisions since.
+    // suspended may have decisions since. A decision that was used stays until its call settles.
     let stands = match (
         held,
         count(ApprovalState::Pending),
@@ -156,6 +157,7 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         _ if is_damaged => SessionStatus::Damaged,
         (Some(holder), ..) => SessionStatus::Driven(holder),
         (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
+        (None, 0, 1.., _) if screen.open_calls().any(is_running) => SessionStatus::Lost,
         (None, 0, 1.., _) => SessionStatus::Decided,
         (None, 0, 0, Some(RunState::Ended(end))) => SessionStatus::Ended(end),
         (None, 0, 0, Some(RunState::Suspended)) => SessionStatus::Ended(RunEnd::Suspended),

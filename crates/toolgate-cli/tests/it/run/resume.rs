@@ -2,8 +2,10 @@
 
 use std::process::Command;
 
+use rustix::process::Signal;
 use serde_json::json;
 use toolgate::{store::RecordKey, value::Json};
+use toolgate_testkit::terminal::Key;
 
 use crate::run::world::{RunWorld, to_text};
 
@@ -149,4 +151,36 @@ fn options_that_were_stored_without_the_keys_allow_nothing() {
     let said = to_text(&ran.stderr);
     assert!(said.contains("have to be given again"), "{said}");
     assert!(!world.work().join("new.txt").exists());
+}
+
+#[test]
+fn a_request_that_was_decided_elsewhere_is_not_shown_again() {
+    let world = RunWorld::new(WRITES);
+    world.run_plain(&["write it"]);
+    let approved = world.run_other(&["approvals", "approve", "--all", "--yes"]);
+    assert!(approved.status.success(), "{approved:?}");
+    let mut terminal = world.terminal(&["--resume"]).size(100, 40).spawn();
+    // The next call needs an approval of its own.
+    terminal.wait_for("Run run_shell?");
+    let shown = terminal.transcript();
+    assert!(shown.contains("✓ write_file"), "{shown}");
+    assert!(!shown.contains("── write_file"), "{shown}");
+    assert!(!shown.contains("Run write_file?"), "{shown}");
+}
+
+#[test]
+fn a_session_whose_process_was_killed_while_a_call_ran_is_listed_as_lost() {
+    let world = RunWorld::new(
+        "[[reply]]\ncalls = [{ tool = 'run_shell', arguments = { command = \"echo be''gun; sleep 30\" } }]",
+    );
+    let mut terminal = world.terminal(&["wait"]).size(100, 40).spawn();
+    terminal.wait_for("Run run_shell?");
+    terminal.press_key(Key::Char('y'));
+    terminal.wait_for("begun");
+    terminal.signal(Signal::KILL);
+    terminal.wait_exit();
+    let rows = world.run_json(&["sessions", "list"]);
+    assert_eq!(rows[0]["state"], "lost", "{rows:?}");
+    let listed = world.run_text(&["sessions", "list"]);
+    assert!(listed.contains("process lost, can be resumed"), "{listed}");
 }
