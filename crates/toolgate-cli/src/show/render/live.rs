@@ -33,6 +33,8 @@ pub struct LiveArea<W> {
     height: usize,
     /// The number of rows of the open part on the screen.
     drawn: usize,
+    /// The open part on the screen, if nothing has changed it since.
+    shown: Option<Vec<StyledLine>>,
     colored: bool,
 }
 
@@ -46,6 +48,7 @@ impl<W: Write> LiveArea<W> {
             width,
             height,
             drawn: 0,
+            shown: None,
             colored,
         }
     }
@@ -60,8 +63,13 @@ impl<W: Write> LiveArea<W> {
         self.height
     }
 
-    /// Prints `settled` for good and draws `open` below it.
+    /// Prints `settled` for good and draws `open` below it. If nothing has changed, nothing is written:
+    /// a terminal that is resized in the middle of a frame moves the cursor away from the open part,
+    /// and a user who selects text would lose the selection.
     pub fn draw(&mut self, settled: Vec<StyledLine>, open: &[StyledLine]) -> io::Result<()> {
+        if settled.is_empty() && self.shown.as_deref() == Some(open) {
+            return Ok(());
+        }
         let mut screen = String::from(FRAME_BEGIN);
         self.erase_open(&mut screen);
         for row in settled
@@ -71,11 +79,14 @@ impl<W: Write> LiveArea<W> {
             self.push_row(&row, &mut screen);
         }
         self.draw_open(open, &mut screen);
-        self.write_frame(screen + FRAME_END)
+        self.write_frame(screen + FRAME_END)?;
+        self.shown = Some(open.to_vec());
+        Ok(())
     }
 
     /// Erases the open part and shows the cursor, so that another program can use the terminal.
     pub fn release(&mut self) -> io::Result<()> {
+        self.shown = None;
         let mut screen = String::new();
         self.erase_open(&mut screen);
         self.write_frame(screen + "\u{1b}[?25h")
@@ -91,6 +102,7 @@ impl<W: Write> LiveArea<W> {
         }
         self.width = width;
         self.height = height;
+        self.shown = None;
         // The open part may take more rows now, so everything below the cursor is erased.
         self.drawn = self.height;
         true
@@ -198,6 +210,26 @@ mod tests {
         let rows: Vec<&str> = text.split("\r\n").collect();
         assert_eq!(rows.len(), 5);
         assert!(rows[3].starts_with("29 "), "the last ones are shown");
+    }
+
+    #[test]
+    fn a_frame_that_changes_nothing_is_not_written() {
+        let text = drawn(|live| {
+            for _ in 0..3 {
+                live.draw(vec![], &lines(&["open"])).expect("draws");
+            }
+        });
+        assert_eq!(text.matches("open").count(), 1, "{text:?}");
+        let text = drawn(|live| {
+            live.draw(vec![], &lines(&["open"])).expect("draws");
+            live.draw(lines(&["done"]), &lines(&["open"]))
+                .expect("draws");
+            live.resize((30, 6));
+            live.draw(vec![], &lines(&["open"])).expect("draws");
+            live.release().expect("draws");
+            live.draw(vec![], &lines(&["open"])).expect("draws");
+        });
+        assert_eq!(text.matches("open").count(), 4, "{text:?}");
     }
 
     #[test]

@@ -280,7 +280,7 @@ fn the_approver_can_ask_for_the_reason_of_a_request() {
     let rows = screen.rows();
     for layer in ["policy", "approval"] {
         let row = rows.iter().find(|row| row.contains(&format!(" {layer} ")));
-        let asks = row.is_some_and(|row| row.contains(" asks "));
+        let asks = row.is_some_and(|row| row.trim_end().ends_with(" asks"));
         assert!(asks, "{layer}: {screen}");
     }
     terminal.press_key(Key::Char('y'));

@@ -53,8 +53,8 @@ fn resizing_changes_only_the_display() {
         terminal.resize(columns, rows);
         terminal.wait_until("the approval request at the new size", |screen| {
             let rows = screen.rows();
-            // The last question counts: an older one can be left above it. The suspected cause is a frame
-            // for the size before, in an emulator that has no mode without wrapping.
+            // The last question counts: this emulator ignores the code that switches wrapping off, so a
+            // frame for the size before leaves a row here. `run::tmux` is strict, in a real terminal.
             let question = rows.iter().rposition(|row| row.contains("Run write_file?"));
             let keys = question.and_then(|at| rows.get(at + 1));
             screen.size() == (columns, rows.len() as u16)
@@ -102,6 +102,30 @@ fn keys_that_arrive_during_a_resize_count() {
     }
     terminal.press_key(Key::Char('y'));
     assert_eq!(terminal.wait_exit(), 0);
+}
+
+#[test]
+fn an_explanation_keeps_its_columns_on_a_narrow_terminal() {
+    let world = RunWorld::new(WIDE);
+    let mut terminal = world.terminal(&["write"]).size(60, 40).spawn();
+    terminal.wait_for("s later");
+    terminal.press_key(Key::Char('?'));
+    terminal.wait_for("the call would run if approved");
+    let shown = terminal.transcript();
+    let mut rows = shown
+        .lines()
+        .skip_while(|row| !row.starts_with("decide  policy"));
+    assert!(
+        rows.next().is_some_and(|row| row.ends_with("asks")),
+        "{shown}"
+    );
+    let reason = rows.take_while(|row| row.starts_with("        "));
+    let reason: Vec<&str> = reason.map(str::trim).collect();
+    assert_eq!(
+        reason.join(" "),
+        "no rule allows this and the tool may change something",
+        "{shown}"
+    );
 }
 
 /// Returns true if a log changes colours: a sequence that begins with a bracket and ends with `m`.

@@ -11,5 +11,6 @@ mod pipes;
 mod resume;
 mod rules;
 mod server;
+mod tmux;
 mod words;
 pub(crate) mod world;

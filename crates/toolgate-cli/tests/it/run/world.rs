@@ -108,10 +108,19 @@ impl RunWorld {
 
     /// Builds an interactive shell in a terminal, in which `$RUN` is `toolgate run` with the model.
     pub(crate) fn shell(&self) -> TerminalBuilder {
-        let builder = Terminal::builder("bash")
+        self.surrounded_terminal("bash")
             .args(["--norc", "--noprofile", "-i"])
-            .env("RUN", format!("{PROGRAM} run --model {}", self.model))
-            .dir(self.work());
+            .env("RUN", self.run_line())
+    }
+
+    /// Returns `toolgate run` with the model, as a line of a shell.
+    pub(crate) fn run_line(&self) -> String {
+        format!("{PROGRAM} run --model {}", self.model)
+    }
+
+    /// Builds a program in a terminal, with the workspace and the variables of this world.
+    pub(crate) fn surrounded_terminal(&self, program: &str) -> TerminalBuilder {
+        let builder = Terminal::builder(program).dir(self.work());
         self.variables()
             .into_iter()
             .fold(builder, |builder, (name, value)| builder.env(name, value))
@@ -123,13 +132,9 @@ impl RunWorld {
     }
 
     fn terminal_of(&self, command: &str, arguments: &[&str]) -> TerminalBuilder {
-        let builder = Terminal::builder(PROGRAM)
+        self.surrounded_terminal(PROGRAM)
             .args([command, "--model", &self.model])
             .args(arguments)
-            .dir(self.work());
-        self.variables()
-            .into_iter()
-            .fold(builder, |builder, (name, value)| builder.env(name, value))
     }
 
     /// Builds `toolgate run` without a terminal.
@@ -189,7 +194,7 @@ impl RunWorld {
 
     /// Runs a shell command with `toolgate run` in place of `RUN`.
     pub(crate) fn run_in_shell(&self, line: &str) -> Output {
-        let run = format!("{PROGRAM} run --model {}", self.model);
+        let run = self.run_line();
         let mut command = Command::new("bash");
         command.args([
             "-c",
