@@ -2,6 +2,7 @@
 
 mod admin;
 mod chat_terminal;
+mod colours;
 mod demo;
 mod faults;
 mod guide;

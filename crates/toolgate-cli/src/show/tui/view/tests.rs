@@ -315,6 +315,31 @@ fn the_help() {
 }
 
 #[test]
+fn a_window_that_does_not_fit_says_which_lines_are_visible() {
+    let mut stage = UiStage::new();
+    stage.press_keys("F1");
+    let whole = stage.render_screen(100, 100);
+    assert!(!whole.contains("↑↓"), "{whole}");
+    let first = stage.render_screen(60, 20);
+    assert!(first.contains("↑↓ 1-16 of "), "{first}");
+    stage.press_keys("Down");
+    let next = stage.render_screen(60, 20);
+    assert!(next.contains("↑↓ 2-17 of "), "{next}");
+}
+
+#[test]
+fn every_voter_is_named() {
+    let mut stage = UiStage::new();
+    stage.user_message("Write it.");
+    let arguments = json!({ "path": "a.txt", "content": "x" });
+    let call = stage.request_call(3, "write_file", arguments.clone());
+    stage.request_approval(call, arguments, None);
+    stage.approve_by(call, &["carol", "bob", "ann"]);
+    let shown = stage.render_screen(100, 30);
+    assert!(shown.contains("carol, bob, ann"), "{shown}");
+}
+
+#[test]
 fn a_search() {
     let mut stage = sample_conversation();
     stage.render_screen(80, 24);

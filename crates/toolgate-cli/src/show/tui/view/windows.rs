@@ -135,9 +135,14 @@ pub(super) fn draw_window(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
         .title_bottom(Line::styled(format!(" {keys} "), paint::DIM).right_aligned())
         .padding(Padding::horizontal(1));
     let inner = block.inner(place);
+    let first = first_line(window);
+    let block = match scroll_position(first, lines.len(), usize::from(inner.height)) {
+        Some(position) => block.title_bottom(Line::styled(position, paint::NOTE)),
+        None => block,
+    };
     let shown: Vec<Line<'_>> = lines
         .iter()
-        .skip(first_line(window))
+        .skip(first)
         .take(usize::from(inner.height))
         .cloned()
         .collect();
@@ -149,6 +154,12 @@ pub(super) fn draw_window(app: &ChatApp, frame: &mut Frame<'_>, area: Rect) {
     };
     frame.render_widget(Clear, rows);
     frame.render_widget(Paragraph::new(shown).block(block), place);
+}
+
+/// Returns which lines of a text are visible, if not all of them are.
+fn scroll_position(first: usize, lines: usize, height: usize) -> Option<String> {
+    let last = (first + height).min(lines);
+    (lines > height).then(|| format!(" ↑↓ {}-{last} of {lines} ", first + 1))
 }
 
 /// Returns the first visible line.
