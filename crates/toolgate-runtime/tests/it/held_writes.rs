@@ -9,9 +9,9 @@ use futures::{StreamExt, stream};
 use serde_json::json;
 use tokio::sync::Notify;
 use toolgate_core::{
-    Annotations, ApprovalFilter, ApprovalRequest, Approver, Band, Call, Decision, Delta, Event,
-    Layer, MemoryStore, Message, Next, Outcome, Registry, Reply, RunEnd, SessionEvent, SideEffect,
-    Stack, StoreHandle, ToolError, ToolEvent, tool_fn,
+    Annotations, ApprovalFilter, ApprovalRequest, Approver, Band, Call, Decision, Delta, Layer,
+    MemoryStore, Message, Next, Outcome, Registry, Reply, RunEnd, SessionEvent, SideEffect, Stack,
+    StoreHandle, ToolError, ToolEvent, tool_fn,
 };
 use toolgate_runtime::{Session, SessionBuilder};
 use toolgate_testkit::{AskFirst, FaultyStore, StoreCall, StoreFault};

@@ -121,59 +121,19 @@ impl AgentView {
             }
             SessionEvent::InferenceFinished {
                 text, text_bytes, ..
-            } => {
-                self.asking = false;
-                self.begin_reply(self.last_sequence);
-                self.broke_off = false;
-                self.items.extend(
-                    text.clone()
-                        // A reply that only requests calls has no text.
-                        .filter(|text| !text.trim().is_empty())
-                        .map(ConversationItem::Model),
-                );
-                self.items.extend(text_bytes.map(|bytes| {
-                    ConversationItem::Note(format!("truncated; the whole text has {bytes} bytes"))
-                }));
-            }
+            } => self.finish_reply(text.as_deref(), *text_bytes),
             SessionEvent::InferenceFailed {
                 code, retry_in_ms, ..
-            } => {
-                self.asking = false;
-                let broke_off = if self.reply < self.last_sequence {
-                    !self.coming.is_empty()
-                } else {
-                    std::mem::take(&mut self.broke_off)
-                };
-                // Without a retry the run ends, and its end gives the same error.
-                let note = retry_in_ms.map(|delay| retry_note(*code, delay, broke_off));
-                self.items.extend(note.map(ConversationItem::Note));
-            }
+            } => self.fail_reply(*code, *retry_in_ms),
             SessionEvent::ModelRouted(routed) => {
                 self.model = Some(routed.selected.to_string().into())
             }
-            SessionEvent::HistoryCompacted { skipped, kept } => {
-                self.items.push(ConversationItem::Note(format!(
-                    "history compacted: the first {skipped} messages are left out, {kept} remain"
-                )));
-            }
-            SessionEvent::SkillLoaded { skill, .. } => self
-                .items
-                .push(ConversationItem::Note(format!("loaded the skill {skill}"))),
-            SessionEvent::BudgetAlert(alert) => {
-                self.items.push(ConversationItem::Note(format!(
-                    "{} % of {} is used: {} of {}",
-                    alert.percent, alert.budget, alert.spent, alert.limit
-                )));
-            }
-            SessionEvent::RecursiveIteration {
-                iteration,
-                max,
-                summary,
-                ..
-            } => {
-                self.items.push(ConversationItem::Note(format!(
-                    "step {iteration} of {max}: {summary}"
-                )));
+            SessionEvent::HistoryCompacted { .. }
+            | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::BudgetAlert(_)
+            | SessionEvent::RecursiveIteration { .. } => {
+                let note = describe_step(event);
+                self.items.extend(note.map(ConversationItem::Note));
             }
             SessionEvent::RunEnded { end, error, .. } => {
                 self.asking = false;
@@ -185,6 +145,33 @@ impl AgentView {
                 }
             }
         }
+    }
+
+    /// Adds the whole reply, which replaces its fragments.
+    fn finish_reply(&mut self, text: Option<&str>, text_bytes: Option<u64>) {
+        self.asking = false;
+        self.begin_reply(self.last_sequence);
+        self.broke_off = false;
+        // A reply that only requests calls has no text.
+        let text = text.filter(|text| !text.trim().is_empty());
+        self.items
+            .extend(text.map(|text| ConversationItem::Model(text.to_owned())));
+        self.items.extend(text_bytes.map(|bytes| {
+            ConversationItem::Note(format!("truncated; the whole text has {bytes} bytes"))
+        }));
+    }
+
+    /// Notes that a request failed and is sent again. Without a retry the run ends, and its end gives
+    /// the same error.
+    fn fail_reply(&mut self, code: ModelErrorKind, retry_in_ms: Option<u64>) {
+        self.asking = false;
+        let broke_off = if self.reply < self.last_sequence {
+            !self.coming.is_empty()
+        } else {
+            std::mem::take(&mut self.broke_off)
+        };
+        let note = retry_in_ms.map(|delay| retry_note(code, delay, broke_off));
+        self.items.extend(note.map(ConversationItem::Note));
     }
 
     /// Discards the text of the replies before the one with this number.
@@ -219,6 +206,32 @@ impl AgentView {
             | Delta::Done(_) => {}
         }
     }
+}
+
+/// Returns the line about an event that changes nothing but the conversation.
+fn describe_step(event: &SessionEvent) -> Option<String> {
+    Some(match event {
+        SessionEvent::HistoryCompacted { skipped, kept } => {
+            format!("history compacted: the first {skipped} messages are left out, {kept} remain")
+        }
+        SessionEvent::SkillLoaded { skill, .. } => format!("loaded the skill {skill}"),
+        SessionEvent::BudgetAlert(alert) => format!(
+            "{} % of {} is used: {} of {}",
+            alert.percent, alert.budget, alert.spent, alert.limit
+        ),
+        SessionEvent::RecursiveIteration {
+            iteration,
+            max,
+            summary,
+            ..
+        } => format!("step {iteration} of {max}: {summary}"),
+        SessionEvent::UserMessage { .. }
+        | SessionEvent::InferenceStarted { .. }
+        | SessionEvent::InferenceFinished { .. }
+        | SessionEvent::InferenceFailed { .. }
+        | SessionEvent::ModelRouted(_)
+        | SessionEvent::RunEnded { .. } => return None,
+    })
 }
 
 /// Returns the line about a request that is sent again.

@@ -185,7 +185,11 @@ mod tests {
             assert!(before.expect("stores").is_none(), "nothing was there");
             let outcome = sealing_stack(ask_about_it, 7).run(call).await;
             assert_eq!(outcome.status(), Some(Status::Blocked), "{shown}");
-            let said = outcome.settled().expect("settled").model_text().to_owned();
+            let said = outcome
+                .settled()
+                .expect("settled")
+                .model_text()
+                .into_owned();
             assert!(said.contains("it deletes"), "{shown}: {said}");
         }
         // The same hook whose decision is stored as it was sealed counts, whatever it says now.

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::{Judgement, RuleSet, compiled_rule::CompiledPolicyRule};
 use crate::{
     PolicyEffect, PolicyFallback,
-    decide::policy::features::CallFeatures,
+    decide::policy::{features::CallFeatures, matching::shell::CommandWords},
 };
 
 impl RuleSet {
