@@ -282,6 +282,11 @@ mod tests {
         )
     }
 
+    fn requests(task: &str, numbers: &[usize]) -> Vec<(String, usize)> {
+        let numbers = numbers.iter();
+        numbers.map(|number| (task.to_owned(), *number)).collect()
+    }
+
     fn conversation(
         messages: impl IntoIterator<Item = Message>,
         asked: &[usize],
@@ -289,7 +294,7 @@ mod tests {
         let messages = messages.into_iter().map(message_record).collect();
         ConversationSnapshot {
             messages,
-            asked: asked.to_vec(),
+            asked: requests("hi", asked),
             ends: vec![RunEnd::Completed],
             ..ConversationSnapshot::default()
         }
@@ -300,7 +305,7 @@ mod tests {
         let before = conversation([Message::user("hi"), Message::assistant("hello")], &[0]);
         assert!(ConversationSnapshot::find_losses(&before, &before).is_empty());
         let again = ConversationSnapshot {
-            asked: vec![0, 0],
+            asked: requests("hi", &[0, 0]),
             ..before.clone()
         };
         assert_eq!(
@@ -309,7 +314,7 @@ mod tests {
             "it was stored"
         );
         let twice = ConversationSnapshot {
-            asked: vec![0, 1, 1],
+            asked: requests("hi", &[0, 1, 1]),
             ..before.clone()
         };
         assert_eq!(
@@ -317,6 +322,16 @@ mod tests {
             1,
             "one process asked twice"
         );
+        // A request of a process that was lost before it stored anything, and one of an agent.
+        let unstored = ConversationSnapshot {
+            asked: requests("hi", &[0]),
+            ..ConversationSnapshot::default()
+        };
+        let mut asked = requests("hi", &[0]);
+        asked.extend(requests("help", &[0]));
+        asked.extend(requests("hi", &[0]));
+        let later = ConversationSnapshot { asked, ..before };
+        assert!(ConversationSnapshot::find_losses(&unstored, &later).is_empty());
     }
 
     #[test]
