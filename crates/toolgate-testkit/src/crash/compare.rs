@@ -26,6 +26,8 @@ pub enum RepeatRule {
 #[derive(Debug, Clone, Default)]
 pub struct ScenarioFacts {
     repeats: BTreeMap<ToolName, RepeatRule>,
+    /// The tools that only read. They may run while the request for their call is written.
+    reads: BTreeSet<String>,
     asks_again: bool,
     limits: Vec<BudgetRule>,
     refuses: bool,
@@ -43,8 +45,14 @@ impl ScenarioFacts {
         let fact = |entry: &std::sync::Arc<toolgate_core::ToolEntry>| {
             (entry.spec.name.clone(), fact(&entry.spec.annotations))
         };
+        let reads = entries
+            .iter()
+            .filter(|entry| !entry.spec.annotations.may_write())
+            .map(|entry| entry.spec.name.to_string())
+            .collect();
         Self {
             repeats: entries.iter().map(fact).collect(),
+            reads,
             asks_again: false,
             limits: Vec::new(),
             refuses: false,
@@ -107,11 +115,12 @@ pub fn compare_runs(
         .into_iter()
         .flat_map(|seen| &seen.calls);
     let known: BTreeSet<String> = calls.map(|call| call.id.to_string()).collect();
-    // A tool that ran without a call in the log ran outside the gate.
+    // A tool that ran without a call in the log ran outside the gate, unless it only reads and its
+    // process was lost while the request was written.
     let strangers = after
         .effects
         .iter()
-        .filter(|effect| !known.contains(&effect.key));
+        .filter(|effect| !known.contains(&effect.key) && !facts.reads.contains(&effect.tool));
     wrong
         .extend(strangers.map(|effect| format!("an effect of {} belongs to no call", effect.tool)));
     wrong
