@@ -693,29 +693,30 @@ async fn a_file_that_changed_since_its_diff_was_shown_needs_a_new_approval_with_
 
 #[tokio::test]
 async fn an_approval_counts_only_in_the_directory_that_was_shown() {
-    let world = ApprovalWorld::new();
-    let stack = |workspace: Option<&str>| {
-        let asking = Approval::when(|_| Some("it pays".to_owned())).keyring(world.ring.clone());
-        world.stack(match workspace {
-            Some(workspace) => asking.in_workspace(PathBase::new(workspace)),
-            None => asking,
-        })
-    };
-    let report = approved_payment(&world, stack(Some("/srv/shop"))).await;
-    let store = toolgate::store::StoreHandle::new(world.store.clone());
-    let call = report.results[0].id;
-    let stored = store.load_approval_request(call, 0).await.expect("reads");
-    let stored = stored.expect("is stored");
-    assert_eq!(stored.workspace.as_deref(), Some("/srv/shop"));
-    assert!(
-        stored
-            .show(None)
-            .to_string()
-            .contains("workspace: /srv/shop\n")
-    );
-    let changed = [ApprovalChange::Workspace];
-    let again = stack(Some("/srv/other"));
-    assert_asked_again(&world, &report, again, world.view(), &changed).await;
+    for other in [
+        "/srv/other",
+        "/srv",
+        "/srv/shop/sub",
+        "/srv/shop2",
+        "/srv/SHOP",
+        "/srv/shop\u{200b}",
+    ] {
+        let world = ApprovalWorld::new();
+        let stack = |workspace: &str| {
+            let asking = Approval::when(|_| Some("it pays".to_owned())).keyring(world.ring.clone());
+            world.stack(asking.in_workspace(PathBase::new(workspace)))
+        };
+        let report = approved_payment(&world, stack("/srv/shop")).await;
+        let store = toolgate::store::StoreHandle::new(world.store.clone());
+        let call = report.results[0].id;
+        let stored = store.load_approval_request(call, 0).await.expect("reads");
+        let stored = stored.expect("is stored");
+        assert_eq!(stored.workspace.as_deref(), Some("/srv/shop"));
+        let shown = stored.show(None).to_string();
+        assert!(shown.contains("workspace: /srv/shop\n"), "{shown}");
+        let changed = [ApprovalChange::Workspace];
+        assert_asked_again(&world, &report, stack(other), world.view(), &changed).await;
+    }
     // A request of an earlier version does not name its directory, and stays valid.
     let world = ApprovalWorld::new();
     let asking = || Approval::when(|_| Some("it pays".to_owned())).keyring(world.ring.clone());

@@ -110,6 +110,10 @@ fn a_foreign_checkpoint_never_keeps_our_own_from_being_verified() {
             listed.contains(&format!("record {number} has the unknown key")),
             "{said}"
         );
+        // Our checkpoints confirm it by themselves, also where no head is remembered.
+        fs::remove_file(place.dir.path().join("home/ledger-heads.json")).expect("there was one");
+        let said = verify_json(&place, 0);
+        assert_eq!(said["signed"], 3, "{said}");
         // Without the foreign one this was noticed, so it is with it.
         change_database(
             &place,

@@ -214,9 +214,17 @@ impl CommandPattern {
 
 /// Returns the run with the first program such as `git-push`, as git installs them, in two words.
 fn split_git_program(run: &CommandWords) -> Option<CommandWords> {
-    let names: Vec<String> = run.iter().map(|word| base_name(word)).collect();
-    let at = names.iter().position(|name| name.starts_with("git-"))?;
-    let command = names[at]["git-".len()..].to_owned();
+    // Most words are told apart without a copy.
+    let may_be = |word: &str| {
+        let mut parts = word.as_bytes().windows("git-".len());
+        parts.any(|part| part.eq_ignore_ascii_case(b"git-"))
+    };
+    let command = |word: &String| {
+        let name = may_be(word).then(|| base_name(word))?;
+        name.strip_prefix("git-").map(str::to_owned)
+    };
+    let (at, command) =
+        { run.iter().enumerate() }.find_map(|(at, word)| Some((at, command(word)?)))?;
     let words = run[..at].iter().cloned().chain(["git".to_owned(), command]);
     Some(words.chain(run[at + 1..].iter().cloned()).collect())
 }
