@@ -1030,12 +1030,16 @@ fn another_repository_is_asked_about_and_the_reason_names_it() {
     );
     for (text, option, pattern) in [
         ("git -C other status", "-C other", "git -C other status"),
-        ("git -C /x status --short", "-C /x", "git -C /x status"),
-        ("git -C a -C b log -3", "-C a -C b", "git -C a -C b log"),
         (
-            "git --git-dir=x/.git status",
-            "--git-dir=x/.git",
-            "git --git-dir=x/.git status",
+            "git -C /x status --short",
+            "-C /x",
+            "git -C /x status --short",
+        ),
+        ("git -C a -C b log -3", "-C a -C b", "git -C a -C b log -3"),
+        (
+            "git --git-dir=other.bare status",
+            "--git-dir=other.bare",
+            "git --git-dir=other.bare status",
         ),
     ] {
         assert_eq!(effect(&status, text), PolicyEffect::Ask, "{text}");

@@ -64,12 +64,13 @@ impl CompiledPolicyRule {
     ) -> Option<String> {
         let (chosen, rest) = split_repository_options(words)?;
         self.covers_command(&rest, facts).then_some(())?;
-        // The narrowest pattern: the options as they are, and the words of the rule.
+        // The options as they are, the words of the rule, and as few further ones as possible.
         let mut patterns = self.command.iter().flatten();
         let length = patterns.find_map(|pattern| pattern.matched_words(&rest))?;
-        let wider = [&words[..1], chosen, &rest[1..length.max(1)]].concat();
-        let wider = Some(wider.join(" "))
-            .filter(|wider| CommandPattern::new(wider).is_ok_and(|it| it.covers(words)));
+        let fewest = chosen.len() + length.max(1);
+        let mut beginnings = (fewest..=words.len()).map(|end| words[..end].join(" "));
+        let wider = beginnings
+            .find(|wider| CommandPattern::new(wider).is_ok_and(|pattern| pattern.covers(words)));
         Some(format!(
             "rule {} covers it only without `{}`, which chooses a repository with its own settings and hooks{}",
             self.label,
