@@ -1036,11 +1036,6 @@ fn another_repository_is_asked_about_and_the_reason_names_it() {
             "git -C /x status --short",
         ),
         ("git -C a -C b log -3", "-C a -C b", "git -C a -C b log -3"),
-        (
-            "git --git-dir=other.bare status",
-            "--git-dir=other.bare",
-            "git --git-dir=other.bare status",
-        ),
     ] {
         assert_eq!(effect(&status, text), PolicyEffect::Ask, "{text}");
         let reason = reason(&status, text);
