@@ -35,6 +35,10 @@ fn the_configuration_of_cargo_is_empty_where_there_are_namespaces() {
     let Ok(home) = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")) else {
         return;
     };
+    // A command has a `/tmp` of its own: what lies there is not empty, it does not exist.
+    if home.path().starts_with("/tmp") {
+        return;
+    }
     fs::write(home.path().join("config.toml"), "token = 'CANARY-TOKEN'").expect("written");
     let mut host = host_command("cat $CARGO_HOME/config.toml && echo empty", true);
     let output = host.env("CARGO_HOME", home.path()).output().expect("run");
