@@ -5,7 +5,7 @@
 //! a store that answers at once no task is ever started; with a slower one, a separate task
 //! finishes the write, so that a caller that stops waiting cannot tear it.
 //!
-//! A caller that goes on to hand over more can have a write held: it is written together with what
+//! A caller that hands over more right afterwards can have a write held: it is written with what
 //! follows, at the latest before anything waits ([`held`]).
 //!
 //! Only one journal of a session writes at a time, whatever process it is in: it holds the lease of
