@@ -100,6 +100,7 @@ pub use ledger::verify::{
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };
+pub use model::embedder::{EmbedError, Embedder, EmbedderId};
 pub use model::message::{
     Media, MediaSource, Message, MessagePart, MessageRecord, NativeItem, PartContent, ProviderCall,
     Role, ToolAnswer,

@@ -1,5 +1,6 @@
 //! The trait that model providers implement, and its requests and replies.
 
+pub(crate) mod embedder;
 pub(crate) mod message;
 pub(crate) mod source;
 
