@@ -37,20 +37,20 @@ impl CallDescent {
     }
 
     /// Fills in the program's own values, after the edits: an approver cannot change these values
-    /// either, and a call in which one did is blocked before it runs. Returns the outcome for a call
-    /// that lacks such a value.
-    pub(super) fn fill_host_values(&self, call: Call) -> Result<Call, Outcome> {
+    /// either, and a call in which one did is blocked before it runs. Returns no call if there is
+    /// nothing to fill in, and the outcome for a call that lacks such a value.
+    pub(super) fn fill_host_values(&self, call: &Call) -> Result<Option<Call>, Outcome> {
         let ended = call.closing_outcome().is_some() || call.view_rejection().is_some();
         let Some(shown) = call.shown_tool().filter(|_| !ended) else {
-            return Ok(call);
+            return Ok(None);
         };
         // The common case: no copy of the call.
         if shown.entry.host_values.is_empty() {
-            return Ok(call);
+            return Ok(None);
         }
-        let filled = shown.entry.host_values.fill_call(&call)?;
-        self.note_change(HOST_SOURCE, &call, &filled.arguments);
-        Ok(filled)
+        let filled = shown.entry.host_values.fill_call(call)?;
+        self.note_change(HOST_SOURCE, call, &filled.arguments);
+        Ok(Some(filled))
     }
 
     /// Begins a pass through the deciding layers, and returns its number if there are any.

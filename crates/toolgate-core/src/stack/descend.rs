@@ -16,10 +16,11 @@ use crate::{
     call::{CallOrigin, requirement::ApprovalRequirements},
     note_keys,
     stack::{
-        StackPlan,
+        LayerEntry, StackPlan,
         checks::PassViolation,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
         trail::{LayerVisit, NO_PARENT},
+        waiting::{PassedLayers, ReadyOutcome, wake_layers},
     },
 };
 
@@ -98,6 +99,8 @@ fn start_descent(
         parent: NO_PARENT,
         pass: NO_PASS,
         opens_pass: false,
+        passed: PassedLayers::default(),
+        ready: None,
     };
     let below = run_quietly(|| descend_from(top, call));
     (run, below)
@@ -111,7 +114,7 @@ pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'s
         Ok(attempt) => attempt,
         Err(violation) => {
             let refusal = place.run.refuse_in_pass(violation, place.parent, &call);
-            return place.answer(refusal);
+            return place.answer(call, refusal);
         }
     };
     let mut call = call.with_attempt(attempt);
@@ -124,14 +127,16 @@ pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'s
             .filter(|_| place.at == run.plan.frames.len())
         {
             let end = Outcome::from(SettledOutcome::clone(end));
-            return place.answer(end);
+            return place.answer(call, end);
         }
         if place.at == run.plan.seal_at {
             // On every descent: a shaping layer may retry with other arguments, which are decided
             // on anew.
-            call = match run.fill_host_values(run.apply_edits(call)) {
-                Ok(filled) => filled,
-                Err(blocked) => return place.answer(blocked),
+            let edited = run.apply_edits(call);
+            call = match run.fill_host_values(&edited) {
+                Ok(None) => edited,
+                Ok(Some(filled)) => filled,
+                Err(blocked) => return place.answer(edited, blocked),
             };
             let pass = run.begin_pass(&call);
             place.opens_pass = pass.is_some();
@@ -141,12 +146,18 @@ pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'s
         let refusal = match run.check_band_edge(place.at, &call) {
             Some(refusal) => refusal,
             None => match run.plan.frames.get(place.at) {
-                None => return Box::pin(execute_call(place.run, place.parent, call)),
-                Some(frame) => match frame.wants_call(&call) {
-                    Ok(true) => return frame.layer.clone().enter_boxed(place, call),
-                    Ok(false) => {
+                None => return Box::pin(execute_call(place, call)),
+                Some(frame) => match frame.entry_for(&call) {
+                    Ok(LayerEntry::Skip) => {
                         place.at += 1;
                         continue;
+                    }
+                    Ok(LayerEntry::Wait) if place.passed.add(place.at) => {
+                        place.at += 1;
+                        continue;
+                    }
+                    Ok(LayerEntry::Enter | LayerEntry::Wait) => {
+                        return frame.layer.clone().enter_boxed(place, call);
                     }
                     // Fail closed: a layer that panicked here did not say that it may be skipped.
                     Err(report) => layer_failure(
@@ -157,7 +168,7 @@ pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'s
                 },
             },
         };
-        return place.answer(refusal);
+        return place.answer(call, refusal);
     }
 }
 
@@ -172,12 +183,33 @@ pub(crate) struct StackPosition {
     pub(super) pass: usize,
     /// True if the layer at this position is the outermost one of the pass.
     pub(super) opens_pass: bool,
+    /// The layers between the parent and this position that wait for the outcome.
+    pub(super) passed: PassedLayers,
+    /// The outcome for which the layer at this position is woken.
+    pub(super) ready: Option<ReadyOutcome>,
 }
 
 impl StackPosition {
     /// Answers without entering a layer, so that nothing else completes the parent's note.
-    fn answer(&self, outcome: Outcome) -> BoxFuture<'static, Outcome> {
-        Box::pin(std::future::ready(self.run.hand_up(self.parent, outcome)))
+    fn answer(self, call: Call, outcome: Outcome) -> BoxFuture<'static, Outcome> {
+        let outcome = self.run.hand_up(self.parent, outcome);
+        if self.passed.is_empty() {
+            return Box::pin(std::future::ready(outcome));
+        }
+        Box::pin(async move { self.wake_passed(&call, outcome).await })
+    }
+
+    /// Enters the layers above this position that waited for the outcome and want it.
+    async fn wake_passed(&self, call: &Call, outcome: Outcome) -> Outcome {
+        wake_layers(
+            &self.run,
+            self.passed,
+            self.parent,
+            self.pass,
+            call,
+            outcome,
+        )
+        .await
     }
 }
 
@@ -193,6 +225,10 @@ where
     // Used in place: moved into variables, its fields would be in the future twice.
     let run = &place.run;
     let entry = run.begin_visit(place.at, place.parent, &call);
+    if let Some(ready) = &place.ready {
+        // At the entry: the notes of the outcome stay, whatever the layer does with it.
+        run.record_ready(entry, ready);
+    }
     let mut visit = VisitGuard {
         run,
         entry,
@@ -210,7 +246,9 @@ where
         pass: place.pass,
         given: call.arguments.clone(),
         required: call.requirements().clone(),
+        ready: place.ready.clone(),
     };
+    let waited_for = (!place.passed.is_empty()).then(|| call.clone());
     let outcome = match contain_panic(handle(call, next)).await {
         Ok(outcome) => outcome,
         Err(report) => {
@@ -221,7 +259,12 @@ where
     };
     // `leave_layer` completes the note from here on; the guard must not overwrite its end time.
     visit.over = true;
-    run.leave_layer(entry, place.parent, outcome)
+    let outcome = run.leave_layer(entry, place.parent, outcome);
+    // Before the guard ends the pass: a woken layer of the pass may run the call again.
+    match waited_for {
+        Some(call) => Box::pin(place.wake_passed(&call, outcome)).await,
+        None => outcome,
+    }
 }
 
 /// Ends the note of a visit whose future was dropped, and the pass that began with the visit.
@@ -246,9 +289,14 @@ impl Drop for VisitGuard<'_> {
 }
 
 /// Runs the last step: checks that this call may run, announces the start, and executes it.
-async fn execute_call(run: Arc<CallDescent>, parent: usize, call: Call) -> Outcome {
-    let outcome = run_attempt(&run, call).await;
-    run.hand_up(parent, outcome)
+async fn execute_call(place: StackPosition, call: Call) -> Outcome {
+    let waited_for = (!place.passed.is_empty()).then(|| call.clone());
+    let outcome = run_attempt(&place.run, call).await;
+    let outcome = place.run.hand_up(place.parent, outcome);
+    match waited_for {
+        Some(call) => Box::pin(place.wake_passed(&call, outcome)).await,
+        None => outcome,
+    }
 }
 
 async fn run_attempt(run: &CallDescent, call: Call) -> Outcome {

@@ -12,7 +12,8 @@ use crate::{
     call::requirement::ApprovalRequirements,
     stack::{
         LayerFrame, StackRank,
-        descend::{CallDescent, StackPosition, StartHook, descend_from},
+        descend::{CallDescent, StackPosition, StartHook, descend_from, layer_failure},
+        waiting::{PassedLayers, ReadyOutcome},
     },
 };
 
@@ -68,6 +69,26 @@ pub trait Layer: Send + Sync + 'static {
     fn applies_to(&self, call: &Call) -> bool {
         let _ = call;
         true
+    }
+
+    /// Checks whether the layer has nothing to do before the outcome of this call is there. Then the
+    /// call passes it without entering, which costs nothing and leaves no note. Once there is an
+    /// outcome, the layer is entered only if [`Layer::wants_outcome`] says so: its first run of
+    /// `next` returns that outcome, and a further one is a real run.
+    ///
+    /// For a layer that only acts on some outcomes, such as one that retries failures. It must not
+    /// change the call: a woken layer that passes on other arguments in its first run fails. A
+    /// rehearsal enters every layer, so that an explanation lists it.
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        let _ = call;
+        false
+    }
+
+    /// Checks whether a layer that waited is entered for this outcome; by default, if the call did
+    /// not succeed.
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        let _ = call;
+        !outcome.is_ok()
     }
 
     /// Returns the transform that belongs to this layer, for one that also rewrites tool specs.
@@ -270,6 +291,8 @@ pub struct Next {
     pub(crate) given: crate::Arguments,
     /// The requirements that the layer was entered with and cannot remove.
     pub(crate) required: ApprovalRequirements,
+    /// The outcome that the layer was woken for, which the first run returns.
+    pub(crate) ready: Option<ReadyOutcome>,
 }
 
 impl Next {
@@ -295,7 +318,17 @@ impl Next {
         self.descend(call)
     }
 
+    /// Checks whether the outcome of the first run is already there: the layer waited for it
+    /// ([`Layer::waits_for_outcome`]), so the call has run, and must not be answered as if it had
+    /// not.
+    pub fn has_outcome(&self) -> bool {
+        self.ready.as_ref().is_some_and(ReadyOutcome::is_there)
+    }
+
     fn descend(self, call: Call) -> BoxFuture<'static, Outcome> {
+        if let Some(outcome) = self.ready.as_ref().and_then(ReadyOutcome::take) {
+            return Box::pin(std::future::ready(self.return_ready(&call, outcome)));
+        }
         self.run
             .record_arguments(self.entry, &self.given, &call.arguments);
         let below = StackPosition {
@@ -304,8 +337,26 @@ impl Next {
             parent: self.entry,
             pass: self.pass,
             opens_pass: false,
+            passed: PassedLayers::default(),
+            ready: None,
         };
         descend_from(below, call)
+    }
+
+    /// Returns the outcome that the layer was woken for, unless the layer has changed the call that
+    /// led to it.
+    fn return_ready(&self, call: &Call, outcome: Outcome) -> Outcome {
+        let is_same =
+            self.given.is_same(&call.arguments) || self.given.digest() == call.arguments.digest();
+        if is_same {
+            outcome
+        } else {
+            layer_failure(
+                self.layer_name(),
+                "it changed the arguments of a call that had already run",
+                None,
+            )
+        }
     }
 
     /// Runs `hook` immediately before the first attempt of the call, if there is one.
@@ -412,6 +463,8 @@ pub(crate) trait DynLayer: Send + Sync {
     fn band(&self) -> Band;
     fn matcher(&self) -> Option<&Matcher>;
     fn applies_to(&self, call: &Call) -> bool;
+    fn waits_for_outcome(&self, call: &Call) -> bool;
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool;
     fn transform(&self) -> Option<Arc<dyn Transform>>;
     fn capabilities(&self) -> LayerCapabilities;
     fn approval_keys(&self) -> Option<&Keyring>;
@@ -444,6 +497,12 @@ impl<L: Layer> DynLayer for L {
     }
     fn applies_to(&self, call: &Call) -> bool {
         Layer::applies_to(self, call)
+    }
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        Layer::waits_for_outcome(self, call)
+    }
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        Layer::wants_outcome(self, call, outcome)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         Layer::transform(self)
@@ -505,6 +564,12 @@ impl Layer for AnyLayer {
     }
     fn applies_to(&self, call: &Call) -> bool {
         self.0.applies_to(call)
+    }
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        self.0.waits_for_outcome(call)
+    }
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        self.0.wants_outcome(call, outcome)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         self.0.transform()
@@ -592,6 +657,12 @@ impl<L: Layer> Layer for AdjustedLayer<L> {
         // With two matchers both have to agree; the stack asks the outer one.
         let inner = self.layer.matcher().filter(|_| self.on.is_some());
         inner.is_none_or(|inner| inner.matches(call)) && self.layer.applies_to(call)
+    }
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        self.layer.waits_for_outcome(call)
+    }
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        self.layer.wants_outcome(call, outcome)
     }
     fn transform(&self) -> Option<Arc<dyn Transform>> {
         // Restricted like the layer: otherwise a tool would show a parameter that no layer removes.

@@ -12,6 +12,7 @@ pub(crate) mod panic;
 #[cfg(feature = "tower")]
 pub(crate) mod tower;
 pub(crate) mod trail;
+pub(crate) mod waiting;
 
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
@@ -74,9 +75,36 @@ pub(crate) struct LayerFrame {
     pub(crate) closes: bool,
 }
 
+/// How a layer takes part in a call.
+pub(crate) enum LayerEntry {
+    /// It is entered.
+    Enter,
+    /// It is passed, and asked again once there is an outcome.
+    Wait,
+    /// It does not apply.
+    Skip,
+}
+
 impl LayerFrame {
     fn rank(&self) -> StackRank {
         StackRank::new(self.band, self.asks)
+    }
+
+    /// Returns how the layer takes part in this call; an error if the layer panicked in that check.
+    pub(crate) fn entry_for(&self, call: &Call) -> Result<LayerEntry, PanicReport> {
+        if !self.wants_call(call)? {
+            return Ok(LayerEntry::Skip);
+        }
+        // An explanation lists what every layer would do.
+        if call.is_rehearsal() {
+            return Ok(LayerEntry::Enter);
+        }
+        let waits = contain_panic_sync(|| self.layer.waits_for_outcome(call))?;
+        Ok(if waits {
+            LayerEntry::Wait
+        } else {
+            LayerEntry::Enter
+        })
     }
 
     /// Checks whether the layer wraps this call; an error if the layer panicked in that check.

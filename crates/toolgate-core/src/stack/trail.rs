@@ -6,7 +6,10 @@ use std::sync::Arc;
 use crate::{
     Arguments, Call, ChangeSubject, Json, LayerName, LayerNote, LayerStatus, Notes, Outcome,
     Provenance, SettledOutcome, Status, Suspension, Timestamp, UnsettledReason,
-    stack::descend::{CallDescent, DescentState, layer_failure},
+    stack::{
+        descend::{CallDescent, DescentState, layer_failure},
+        waiting::ReadyOutcome,
+    },
     value::diff::list_changes,
 };
 
@@ -168,6 +171,11 @@ impl CallDescent {
         state.changes.extend(change);
         state.record_inner(parent, &outcome);
         outcome
+    }
+
+    /// Records the outcome that a layer was woken for as what it received from below.
+    pub(super) fn record_ready(&self, entry: usize, ready: &ReadyOutcome) {
+        ready.look(|outcome| self.lock_state().record_inner(entry, outcome));
     }
 
     /// Hands an outcome that no layer made to the `parent` layer, with its times.

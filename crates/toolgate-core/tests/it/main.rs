@@ -9,3 +9,4 @@ mod passes;
 mod stack;
 mod tools;
 mod tower;
+mod waiting;

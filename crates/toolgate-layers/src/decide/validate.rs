@@ -85,11 +85,7 @@ impl Validate {
         // Checked again here, because a layer above may have changed the arguments.
         let schema = call.spec().map(|spec| spec.input.check_value(arguments));
         let mut problems = schema.and_then(Result::err).unwrap_or_default();
-        for rule in self
-            .rules
-            .iter()
-            .filter(|rule| rule.tools.is_match(call.tool.as_str()))
-        {
+        for rule in self.rules_for(call) {
             if let Err(reason) = rule.check.check_value(arguments.pointer(&rule.pointer))? {
                 problems.push(SchemaProblem {
                     pointer: rule.pointer.clone(),
@@ -98,6 +94,15 @@ impl Validate {
             }
         }
         Ok(problems)
+    }
+
+    fn rules_for<'a>(&'a self, call: &'a Call) -> impl Iterator<Item = &'a ArgumentRule> {
+        let applies = |rule: &&ArgumentRule| rule.tools.is_match(call.tool.as_str());
+        self.rules.iter().filter(applies)
+    }
+
+    fn has_rules_for(&self, call: &Call) -> bool {
+        self.rules_for(call).next().is_some()
     }
 
     fn notify_listener(&self, call: &Call, problems: &[SchemaProblem]) {
@@ -136,6 +141,15 @@ impl Layer for Validate {
                 Outcome::error(Refusal::SchemaViolation, error.with_operator_detail(report))
             }
         }
+    }
+
+    // The runtime checks the schema where deciding begins; what is left are the rules.
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        self.on_error.is_none() && !self.has_rules_for(call)
+    }
+
+    fn wants_outcome(&self, _: &Call, _: &Outcome) -> bool {
+        false
     }
 
     fn band(&self) -> Band {

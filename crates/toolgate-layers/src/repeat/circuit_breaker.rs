@@ -169,6 +169,13 @@ impl CircuitBreaker {
         }
     }
 
+    /// Checks whether a call of the same circuit has failed recently.
+    fn has_circuit(&self, call: &Call) -> bool {
+        let circuits = self.lock_circuits();
+        // Almost always: no tool fails, and no key is needed.
+        !circuits.by_key.is_empty() && circuits.by_key.contains_key(&self.key_of(call))
+    }
+
     /// Lets a call through or answers it. With `look`, the state does not change.
     fn admit_call(&self, call: &Call, look: bool) -> Result<CallAdmission, Outcome> {
         let circuits = &mut *self.lock_circuits();
@@ -299,7 +306,13 @@ impl Drop for HealthReport<'_> {
 impl Layer for CircuitBreaker {
     async fn handle(&self, call: Call, next: Next) -> Outcome {
         let known = |attempt| call.resume_state().result_of_attempt(attempt).is_some();
-        let pass = match self.admit_call(&call, call.is_rehearsal()) {
+        // A call that the layer was woken for has run already, and counts as a plain one.
+        let admitted = if next.has_outcome() {
+            Ok(CallAdmission::Normal)
+        } else {
+            self.admit_call(&call, call.is_rehearsal())
+        };
+        let pass = match admitted {
             // An external result exists already: answering in its place would discard work that was
             // done.
             Err(_) if known(call.attempt) => CallAdmission::Normal,
@@ -332,6 +345,19 @@ impl Layer for CircuitBreaker {
             report.health = ToolHealth::Unclear;
         }
         outcome
+    }
+
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        !self.has_circuit(call)
+    }
+
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        match tool_health(outcome) {
+            ToolHealth::Fails => true,
+            // Another call may have failed meanwhile: a success ends its series.
+            ToolHealth::Works => self.has_circuit(call),
+            ToolHealth::Unclear => false,
+        }
     }
 
     fn band(&self) -> Band {

@@ -239,6 +239,14 @@ impl Layer for Retry {
         }
     }
 
+    fn waits_for_outcome(&self, _: &Call) -> bool {
+        true
+    }
+
+    fn wants_outcome(&self, call: &Call, outcome: &Outcome) -> bool {
+        call.annotations().may_repeat() && self.is_retryable(outcome)
+    }
+
     fn band(&self) -> Band {
         Band::Repeat
     }

@@ -21,3 +21,4 @@ mod scope;
 mod secrets;
 mod telemetry_otlp;
 mod timeout;
+mod waiting;

@@ -696,6 +696,21 @@ impl Layer for Approval {
         Box::pin(self.decide_call(call, next)).await
     }
 
+    fn waits_for_outcome(&self, call: &Call) -> bool {
+        // A call that comes back with an external result only is asked about as the first time.
+        let is_unanswered = call.generation == 0 && call.resume_state().answers.is_empty();
+        // A standing rule may deny a call that needs no approval.
+        let rules_are_empty = |rules: &RuleBook| rules.is_known_empty(call.env().clock().now());
+        is_unanswered
+            && call.unmet_requirements().next().is_none()
+            && self.rules.as_ref().is_none_or(rules_are_empty)
+            && self.own_reason(call).is_none()
+    }
+
+    fn wants_outcome(&self, _: &Call, _: &Outcome) -> bool {
+        false
+    }
+
     fn band(&self) -> Band {
         Band::Decide
     }

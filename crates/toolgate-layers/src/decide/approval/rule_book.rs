@@ -106,6 +106,13 @@ struct CachedRules {
     has_unreadable: bool,
 }
 
+impl CachedRules {
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        // After the clock was set back, the cache counts as expired.
+        now >= self.at && now < self.at.plus(RuleBook::FRESH)
+    }
+}
+
 /// The records of the store that are not revoked.
 #[derive(Default)]
 struct LoadedRules {
@@ -336,14 +343,22 @@ impl RuleBook {
         find(RuleEffect::Allow, RuleMatch::Yes).map_or(RuleLookup::NoMatch, found)
     }
 
+    /// Checks whether there are no rules, as far as the cache knows; [`find_rule`](Self::find_rule)
+    /// trusts it for as long.
+    pub(crate) fn is_known_empty(&self, now: Timestamp) -> bool {
+        let cached = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.as_ref().is_some_and(|cached| {
+            cached.is_fresh(now) && cached.rules.is_empty() && !cached.has_unreadable
+        })
+    }
+
     async fn cached_rules(&self, now: Timestamp) -> Result<CachedRules, RuleError> {
         let known = self
             .read
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        // After the clock was set back, the cache counts as expired.
-        if let Some(read) = known.filter(|read| now >= read.at && now < read.at.plus(Self::FRESH)) {
+        if let Some(read) = known.filter(|read| read.is_fresh(now)) {
             return Ok(read);
         }
         let loaded = self.load_rules().await?;

@@ -173,6 +173,17 @@ impl Layer for Toasts {
         outcome
     }
 
+    fn waits_for_outcome(&self, _: &Call) -> bool {
+        true
+    }
+
+    fn wants_outcome(&self, _: &Call, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Settled(settled) => self.level_for(settled.status).is_some(),
+            Outcome::Suspended(_) => self.options.on_suspended,
+        }
+    }
+
     fn band(&self) -> Band {
         Band::Record
     }
