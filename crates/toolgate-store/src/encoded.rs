@@ -52,8 +52,16 @@ pub(crate) struct EncodedRecord {
     pub(crate) checksum: RowChecksum,
 }
 
+/// Returns the body of an event as it is stored, given its number and its whole body.
+pub(crate) type BodyEncoder<'a> = &'a mut dyn FnMut(u64, String) -> String;
+
 impl EncodedBatch {
-    pub(crate) fn new(of: SessionId, batch: WriteBatch) -> Result<Self, StoreError> {
+    /// Encodes a batch; `store_body` is called for each event in order.
+    pub(crate) fn new(
+        of: SessionId,
+        batch: WriteBatch,
+        store_body: BodyEncoder<'_>,
+    ) -> Result<Self, StoreError> {
         let session = SessionUpdate::from_events(batch.events.iter())
             .map(EncodedSessionUpdate::new)
             .transpose()?;
@@ -65,7 +73,7 @@ impl EncodedBatch {
         let events = batch
             .events
             .into_iter()
-            .map(|event| EncodedEvent::new(of, event))
+            .map(|event| EncodedEvent::new(of, event, store_body))
             .collect::<Result<_, _>>()?;
         let records = encode_records(batch.records)?;
         Ok(Self {
@@ -96,10 +104,14 @@ impl EncodedSessionUpdate {
 }
 
 impl EncodedEvent {
-    fn new(session: SessionId, event: Arc<Event>) -> Result<Self, StoreError> {
+    fn new(
+        session: SessionId,
+        event: Arc<Event>,
+        store_body: BodyEncoder<'_>,
+    ) -> Result<Self, StoreError> {
         let change = RowChange::from_event(&event);
         let sequence = event.sequence();
-        let body = encode_json(&*event)?;
+        let body = store_body(sequence, encode_json(&*event)?);
         Ok(Self {
             sequence,
             at: event.at(),
@@ -159,16 +171,41 @@ pub(crate) fn decode_record(
     decode_json(body, what)
 }
 
-/// Parses the body of an event, after a check of its checksum.
+/// Names an event in an error.
+pub(crate) fn event_name(session: SessionId, sequence: u64) -> String {
+    format!("event {sequence} of session {session}")
+}
+
+/// Checks the checksum of an event's body as it is stored.
+pub(crate) fn check_event_body(
+    session: SessionId,
+    sequence: u64,
+    stored: &str,
+    checksum: Option<i64>,
+) -> Result<(), StoreError> {
+    let computed = RowChecksum::of_event(session, sequence, stored);
+    computed.check(checksum, || event_name(session, sequence))
+}
+
+/// Parses the whole body of an event.
+pub(crate) fn decode_event_body(
+    session: SessionId,
+    sequence: u64,
+    body: &str,
+) -> Result<Event, StoreError> {
+    decode_json(body, || event_name(session, sequence))
+}
+
+/// Parses the body of an event that is stored whole, after a check of its checksum.
+#[cfg(feature = "postgres")]
 pub(crate) fn decode_event(
     session: SessionId,
     sequence: u64,
     body: &str,
     checksum: Option<i64>,
 ) -> Result<Event, StoreError> {
-    let what = || format!("event {sequence} of session {session}");
-    RowChecksum::of_event(session, sequence, body).check(checksum, what)?;
-    decode_json(body, what)
+    check_event_body(session, sequence, body, checksum)?;
+    decode_event_body(session, sequence, body)
 }
 
 /// Returns the key range of a session's messages: the smallest key, and the end of those before

@@ -291,11 +291,16 @@ fn check_turn_ids(turn: &TurnInfo) -> Result<(), (&'static str, &'static str)> {
     }
 }
 
-/// The fields that every event has on the wire.
+/// The place of an event in its log, on the wire.
 #[derive(Serialize, Deserialize, JsonSchema)]
-struct WireCommon {
+struct WirePosition {
     sequence: u64,
     at: Timestamp,
+}
+
+/// The fields of the turn that every event has on the wire.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct WireTurn {
     session_id: SessionId,
     turn_id: TurnId,
     #[serde(default)]
@@ -316,11 +321,9 @@ struct WireCommon {
     labels: Labels,
 }
 
-impl WireCommon {
-    fn for_turn(sequence: u64, at: Timestamp, turn: &TurnInfo) -> Self {
+impl WireTurn {
+    fn new(turn: &TurnInfo) -> Self {
         Self {
-            sequence,
-            at,
             session_id: turn.session,
             turn_id: turn.turn,
             iteration: turn.iteration,
@@ -352,7 +355,9 @@ struct WireInvocation {
 #[allow(dead_code)]
 struct WireToolEvent {
     #[serde(flatten)]
-    common: WireCommon,
+    position: WirePosition,
+    #[serde(flatten)]
+    turn: WireTurn,
     #[serde(flatten)]
     invocation: WireInvocation,
     #[serde(flatten)]
@@ -365,7 +370,9 @@ struct WireToolEvent {
 #[allow(dead_code)]
 struct WireTurnEvent {
     #[serde(flatten)]
-    common: WireCommon,
+    position: WirePosition,
+    #[serde(flatten)]
+    turn: WireTurn,
     #[serde(flatten)]
     event: TurnEvent,
 }
@@ -376,7 +383,9 @@ struct WireTurnEvent {
 #[allow(dead_code)]
 struct WireSessionEvent {
     #[serde(flatten)]
-    common: WireCommon,
+    position: WirePosition,
+    #[serde(flatten)]
+    turn: WireTurn,
     #[serde(flatten)]
     event: SessionEvent,
 }
@@ -385,10 +394,14 @@ impl Serialize for Event {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct FlatWireEvent<'a> {
+            // What the events of a turn and of a call have in common comes first: a store writes
+            // it once.
             #[serde(flatten)]
-            common: WireCommon,
+            turn: WireTurn,
             #[serde(flatten)]
             invocation: Option<WireInvocation>,
+            sequence: u64,
+            at: Timestamp,
             #[serde(flatten)]
             event: FlatWireBody<'a>,
         }
@@ -400,7 +413,7 @@ impl Serialize for Event {
             Turn(&'a TurnEvent),
             Loop(&'a SessionEvent),
         }
-        let common = WireCommon::for_turn(self.sequence, self.at, self.turn_info());
+        let turn = WireTurn::new(self.turn_info());
         let (invocation, event) = match &self.body {
             EventBody::Turn(_, event) => (None, FlatWireBody::Turn(event)),
             EventBody::Loop(_, event) => (None, FlatWireBody::Loop(event)),
@@ -415,8 +428,10 @@ impl Serialize for Event {
             }
         };
         FlatWireEvent {
-            common,
+            turn,
             invocation,
+            sequence: self.sequence,
+            at: self.at,
             event,
         }
         .serialize(serializer)
@@ -428,26 +443,28 @@ impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         use serde::de::Error;
         let map = Value::Object(Map::deserialize(deserializer)?);
-        let common = WireCommon::deserialize(&map).map_err(D::Error::custom)?;
+        let WirePosition { sequence, at } =
+            WirePosition::deserialize(&map).map_err(D::Error::custom)?;
+        let wire = WireTurn::deserialize(&map).map_err(D::Error::custom)?;
         let turn = Arc::new(TurnInfo {
-            session: common.session_id,
-            turn: common.turn_id,
-            iteration: common.iteration,
-            agent_id: common.agent_id,
-            agent_name: common.agent_name,
-            model: common.model,
-            provider: common.provider,
-            principal: common.principal,
-            run: common.run,
-            labels: common.labels,
+            session: wire.session_id,
+            turn: wire.turn_id,
+            iteration: wire.iteration,
+            agent_id: wire.agent_id,
+            agent_name: wire.agent_name,
+            model: wire.model,
+            provider: wire.provider,
+            principal: wire.principal,
+            run: wire.run,
+            labels: wire.labels,
         });
         let kind = map.get("type").and_then(Value::as_str).unwrap_or_default();
         let event = if TurnEvent::NAMES.contains(&kind) {
             let event = TurnEvent::deserialize(&map).map_err(D::Error::custom)?;
-            Self::for_turn(common.sequence, common.at, turn, event)
+            Self::for_turn(sequence, at, turn, event)
         } else if SessionEvent::NAMES.contains(&kind) {
             let event = SessionEvent::deserialize(&map).map_err(D::Error::custom)?;
-            Self::for_run(common.sequence, common.at, turn, event)
+            Self::for_run(sequence, at, turn, event)
         } else {
             // An unknown type ends up here too, and the error names it.
             let event = ToolEvent::deserialize(&map).map_err(D::Error::custom)?;
@@ -462,7 +479,7 @@ impl<'de> Deserialize<'de> for Event {
                 emit_order: wire.emit_order,
                 turn,
             });
-            Self::for_invocation(common.sequence, common.at, invocation, event)
+            Self::for_invocation(sequence, at, invocation, event)
         };
         event.map_err(D::Error::custom)
     }
@@ -660,7 +677,7 @@ mod tests {
             SessionEvent::NAMES
         );
         // A variant's field with the name of a common field could not be parsed again.
-        let common = serde_json::to_value(WireCommon::for_turn(1, Timestamp::EPOCH, &full_turn()))
+        let common = serde_json::to_value(WireTurn::new(&full_turn()))
             .expect("writes");
         for sample in &samples {
             let own = serde_json::to_value(sample).expect("writes");

@@ -18,7 +18,7 @@ impl EventStore for PostgresStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let batch = Arc::new(EncodedBatch::new(session, batch)?);
+        let batch = Arc::new(EncodedBatch::new(session, batch, &mut |_, body| body)?);
         let about = {
             let batch = batch.clone();
             move |wants: &mut RowSelection| {

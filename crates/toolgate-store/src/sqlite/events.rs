@@ -10,11 +10,13 @@ use toolgate_core::{
 
 use super::{
     SqliteStore,
+    event_bodies::EventBodies,
     read::{SqliteReader, held_columns},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{
-    EncodedBatch, EncodedEvent, EncodedSessionUpdate, decode_event, from_db, limit_to_db, to_db,
+use crate::{
+    encoded::{EncodedBatch, EncodedEvent, EncodedSessionUpdate, from_db, limit_to_db, to_db},
+    shared_beginnings::SharedBeginnings,
 };
 
 impl EventStore for SqliteStore {
@@ -24,7 +26,10 @@ impl EventStore for SqliteStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let batch = EncodedBatch::new(session, batch)?;
+        let mut beginnings = SharedBeginnings::default();
+        let batch = EncodedBatch::new(session, batch, &mut |sequence, body| {
+            beginnings.shorten_body(sequence, body)
+        })?;
         self.queue_write(move |tx| tx.append_batch(session, at, &batch))
             .await
     }
@@ -259,13 +264,16 @@ impl SqliteReader<'_> {
     ) -> Result<Vec<Arc<Event>>, StoreError> {
         let sql = "SELECT sequence, body, checksum FROM events
                    WHERE session = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3";
+        let mut bodies = EventBodies::new(self, session);
         self.query_rows(
             sql,
             params![session_bytes(session), to_db(after), limit_to_db(most)],
             |row| {
                 let sequence = from_db(row.get(0)?);
-                let body = row.get_ref(1)?.as_str()?;
-                Ok(decode_event(session, sequence, body, row.get(2)?).map(Arc::new))
+                let stored = row.get_ref(1)?.as_str()?;
+                Ok(bodies
+                    .decode_event(sequence, stored, row.get(2)?)
+                    .map(Arc::new))
             },
         )
     }

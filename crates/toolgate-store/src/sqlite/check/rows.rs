@@ -9,7 +9,7 @@ use toolgate_core::{
 };
 use uuid::Uuid;
 
-use super::{
+use super::super::{
     accounts::{account_row, charge_row},
     read::SqliteReader,
     session_checksum::computed_checksum,

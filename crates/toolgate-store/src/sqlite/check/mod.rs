@@ -1,5 +1,7 @@
 //! Checks a whole database for inconsistencies.
 
+mod rows;
+
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -9,13 +11,14 @@ use toolgate_core::{
 
 use super::{
     SqliteStore, connect,
+    event_bodies::EventBodies,
     read::{SqliteReader, parse_ledger_name, uuid_column},
 };
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
     derived_rows::DerivedRows,
-    encoded::{decode_event, decode_json, decode_record, from_db},
+    encoded::{decode_json, decode_record, from_db},
 };
 
 impl SqliteStore {
@@ -97,6 +100,7 @@ fn check_events(
     read: &SqliteReader<'_>,
     derived: &mut DerivedRows,
 ) -> Result<Vec<IntegrityProblem>, StoreError> {
+    let mut bodies: Option<(SessionId, EventBodies<'_>)> = None;
     let events = read.query_rows(
         "SELECT session, sequence, body, checksum FROM events ORDER BY session, sequence",
         [],
@@ -105,11 +109,16 @@ fn check_events(
             let sequence = from_db(row.get(1)?);
             let what = || format!("event {sequence} of session {session}");
             let checksum = row.get(3)?;
+            let of_session = match bodies.take().filter(|(of, _)| *of == session) {
+                Some((_, of_session)) => of_session,
+                None => EventBodies::new(read, session),
+            };
+            let (_, of_session) = bodies.insert((session, of_session));
             let event = row
                 .get_ref(2)?
                 .as_str()
                 .ok()
-                .and_then(|text| decode_event(session, sequence, text, checksum).ok())
+                .and_then(|text| of_session.decode_event(sequence, text, checksum).ok())
                 .filter(|event| event.sequence() == sequence);
             Ok(Ok(match event {
                 Some(event) => {
