@@ -7,6 +7,7 @@ mod events;
 mod ledgers;
 mod mailbox;
 mod records;
+mod search;
 
 use std::{sync::Arc, time::Duration};
 
@@ -27,7 +28,7 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let rules = rules.chain(mailbox::RULES).chain(ledgers::RULES);
     let rules = rules.chain(accounts::RULES).chain(catalogue::RULES);
     let mut report = ConformanceReport::default();
-    for (name, rule) in rules.chain(erasure::RULES) {
+    for (name, rule) in rules.chain(erasure::RULES).chain(search::RULES) {
         report.add_result(name, rule(&store, ids).await);
     }
     report
