@@ -181,6 +181,16 @@ async fn free_ids(
     let mut ids: Vec<i64> = Vec::with_capacity(entries.len());
     for entry in entries {
         let wanted = SearchDocumentId::first_at(entry.document.at);
+        ids.push(ids.last().map_or(wanted, |last| wanted.max(last + 1)));
+    }
+    // Nearly always all of them are free.
+    let taken = sqlx::query("SELECT 1 FROM search_documents WHERE id = ANY($1) LIMIT 1").bind(ids.clone());
+    if taken.fetch_optional(&mut *connection).await?.is_none() {
+        return Ok(ids);
+    }
+    ids.clear();
+    for entry in entries {
+        let wanted = SearchDocumentId::first_at(entry.document.at);
         let wanted = ids.last().map_or(wanted, |last| wanted.max(last + 1));
         let row = sqlx::query(sql).bind(wanted).fetch_one(&mut *connection).await?;
         ids.push(row.try_get(0)?);

@@ -341,7 +341,7 @@ async fn finds_meaning(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), St
     let talk = Talk::new(store, ids);
     talk.user(1, "my car is red").await?;
     talk.user(2, "we ate soup").await?;
-    talk.call(3, "shell", "paint car").await?;
+    talk.call(3, "shell", "paint the other car blue again").await?;
     let first = |found: Vec<u64>| found.first().copied();
     ensure(first(meaning(store, &talk, "one", "automobile").await?) == Some(1), "the car is not found")?;
     let found = meaning(store, &talk, "one", "automobile tool:shell").await?;
