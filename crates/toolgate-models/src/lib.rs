@@ -85,11 +85,13 @@ pub mod __fuzz {
         Ok(pairs.collect())
     }
 
-    /// Reads a static embedding model and embeds a text with it; returns the length of the vector.
+    /// Writes a file of a static embedding model around these bytes, with a true checksum; reads it,
+    /// embeds a text, and returns the length of the vector.
     #[cfg(feature = "local-embeddings")]
-    pub fn embed_with(model: &[u8], text: &str) -> Result<f32, String> {
-        use crate::embeddings::local::{StaticModel, embed_text};
-        let model = StaticModel::parse(model).map_err(|error| error.to_string())?;
+    pub fn embed_with(header: [u32; 3], body: &[u8], text: &str) -> Result<f32, String> {
+        use crate::embeddings::local::{StaticModel, embed_text, seal_file};
+        let file = seal_file(header, body);
+        let model = StaticModel::parse(&file).map_err(|error| error.to_string())?;
         let vector = embed_text(&model, text);
         Ok(vector.iter().map(|value| value * value).sum::<f32>().sqrt())
     }

@@ -13,7 +13,10 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use toolgate_core::{EmbedError, Embedder, EmbedderId};
 
+#[cfg(feature = "http")]
+pub(crate) use model_file::seal_file;
 pub(crate) use model_file::{ModelFileError, StaticModel};
+#[cfg(feature = "http")]
 pub(crate) use word_pieces::for_each_word;
 
 use super::normalize;

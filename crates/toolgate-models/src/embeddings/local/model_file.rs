@@ -234,6 +234,17 @@ pub(super) fn dimensions_from_header(file: &[u8]) -> usize {
     ModelHeader::parse(file).map_or(0, |header| header.dimensions)
 }
 
+/// Writes a header with a true checksum before the content of a file, for tests and fuzzing.
+#[cfg(any(test, feature = "http"))]
+pub(crate) fn seal_file(header: [u32; 3], body: &[u8]) -> Vec<u8> {
+    let numbers = header.into_iter().flat_map(u32::to_le_bytes);
+    let mut file = MAGIC.to_vec();
+    file.extend(numbers);
+    file.extend_from_slice(Digest::of_bytes(body).as_bytes());
+    file.extend_from_slice(body);
+    file
+}
+
 /// Writes a file, for tests.
 #[cfg(test)]
 pub(super) fn write_file(dimensions: usize, tokens: &[(&str, f32, Vec<i8>)]) -> Vec<u8> {
@@ -249,12 +260,9 @@ pub(super) fn write_file(dimensions: usize, tokens: &[(&str, f32, Vec<i8>)]) -> 
     for (.., vector) in tokens {
         body.extend(vector.iter().map(|value| value.cast_unsigned()));
     }
-    let mut file = MAGIC.to_vec();
-    for number in [dimensions, tokens.len(), vocabulary] {
-        let number = u32::try_from(number).expect("a small number");
-        file.extend_from_slice(&number.to_le_bytes());
-    }
-    file.extend_from_slice(Digest::of_bytes(&body).as_bytes());
-    file.extend_from_slice(&body);
-    file
+    let header = [dimensions, tokens.len(), vocabulary];
+    seal_file(
+        header.map(|number| u32::try_from(number).expect("a small number")),
+        &body,
+    )
 }
