@@ -7,11 +7,13 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
+    CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
+    IndexBatch, Lease,
     LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
+    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionFilter, SessionId,
+    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches, TextSearch,
+    Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -142,5 +144,17 @@ passed_on! {
         hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session<'a>(session: SessionId, title: SessionTitle) -> ();
         erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+    SearchStore {
+        stale_sessions<'a>(limit: usize) -> Vec<StaleSession>;
+        index_batch<'a>(batch: IndexBatch) -> bool;
+        match_text<'a>(search: TextSearch) -> TextMatches;
+        match_vectors<'a>(search: VectorSearch) -> VectorMatches;
+        load_documents<'a>(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
+        unembedded_documents<'a>(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
+        put_vectors<'a>(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories<'a>() -> Vec<Arc<str>>;
+        search_counts<'a>(embedder: Option<EmbedderId>) -> SearchCounts;
+        clear_index<'a>() -> ();
     }
 }
