@@ -199,8 +199,8 @@ pub mod budget {
 /// Models: providers, a scripted one, recording and replaying, routing and retries.
 pub mod model {
     pub use toolgate_core::{
-        Delta, Effort, FinishReason, InvalidModelName, Media, MediaSource, Message, MessagePart,
-        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
+        Delta, Effort, EmbedError, Embedder, EmbedderId, FinishReason, InvalidModelName, Media,
+        MediaSource, Message, MessagePart, MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
         ModelSource, NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
         TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };

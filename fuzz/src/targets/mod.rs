@@ -4,6 +4,7 @@ mod canonical_json;
 mod cassette;
 mod config;
 mod edits;
+mod embeddings;
 mod events;
 mod hosts;
 mod ledger;
@@ -39,6 +40,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,
+    embeddings::TARGET,
 ];
 
 #[cfg(test)]
