@@ -70,7 +70,8 @@ pub enum StoreCall {
 }
 
 impl StoreCall {
-    /// Checks whether it changes what is stored.
+    /// Checks whether it changes what is stored. The search index is only a projection, which is
+    /// written in the background: its writes are not counted, so that other writes keep their numbers.
     pub const fn is_write(self) -> bool {
         use StoreCall as C;
         matches!(
@@ -91,9 +92,6 @@ impl StoreCall {
                 | C::HideSession
                 | C::RenameSession
                 | C::EraseSession
-                | C::IndexBatch
-                | C::PutVectors
-                | C::ClearIndex
         )
     }
 }

@@ -11,19 +11,22 @@ use crate::{
     IndexBatch, Lease,
     LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
     MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
-    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionFilter, SessionId,
+    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId,
     SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches, TextSearch,
     Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
 #[derive(Clone)]
-pub struct StoreHandle(Arc<dyn DynStore>);
+pub struct StoreHandle(Arc<dyn DynStore>, Option<RunEndHook>);
+
+/// Called after the end of a run was stored.
+type RunEndHook = Arc<dyn Fn() + Send + Sync>;
 
 impl StoreHandle {
     /// Creates a handle to a store.
     pub fn new(store: impl Store) -> Self {
-        Self(Arc::new(store))
+        Self(Arc::new(store), None)
     }
 
     /// Appends a batch; see [`EventStore::append`]. The future does not borrow the handle.
@@ -37,7 +40,27 @@ impl StoreHandle {
         at: LogPosition,
         batch: WriteBatch,
     ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.0.clone().append(session, at, batch)
+        let is_end = |event: &Arc<Event>| {
+            matches!(event.as_session(), Some(SessionEvent::RunEnded { .. }))
+        };
+        let hook = self.1.clone().filter(|_| batch.events.iter().any(is_end));
+        let appended = self.0.clone().append(session, at, batch);
+        match hook {
+            None => appended,
+            Some(hook) => Box::pin(async move {
+                let appended = appended.await?;
+                hook();
+                Ok(appended)
+            }),
+        }
+    }
+
+    /// Calls `hook` whenever the end of a run was stored through this handle or a clone of it. The
+    /// hook has to return at once: the run waits for it.
+    #[must_use]
+    pub fn on_run_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.1 = Some(Arc::new(hook));
+        self
     }
 
     /// Waits for a mailbox item; see [`MailboxStore::wait_for_post`]. The future does not borrow
