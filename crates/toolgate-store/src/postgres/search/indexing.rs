@@ -144,7 +144,8 @@ async fn insert_entries(
     let sql = "INSERT INTO search_documents (id, session, sequence, project, at, counts, lexemes)
                SELECT id, session, sequence, project, at, counts, lexemes::tsvector
                FROM UNNEST($1::bigint[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $7::text[])
-                   AS new (id, session, sequence, project, at, counts, lexemes)";
+                   AS new (id, session, sequence, project, at, counts, lexemes)
+               ON CONFLICT (session, sequence) DO NOTHING";
     let mut sessions = Vec::new();
     let mut sequences = Vec::new();
     let mut projects: Vec<Option<String>> = Vec::new();

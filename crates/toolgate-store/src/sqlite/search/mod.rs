@@ -246,7 +246,10 @@ impl SqliteWriteTx<'_> {
         }
         let mut last = None;
         for entry in &batch.entries {
-            last = Some(self.insert_entry(entry, last)?);
+            // A damaged place in the log must not make every search fail.
+            if !self.has_document(batch.session, entry.document.sequence)? {
+                last = Some(self.insert_entry(entry, last)?);
+            }
         }
         self.execute("UPDATE search_state SET version = ?1 WHERE version != ?1", [version])?;
         let sql = "UPDATE sessions SET indexed = ?2 WHERE id = ?1";
@@ -274,6 +277,12 @@ impl SqliteWriteTx<'_> {
         self.execute(sql, params![id, entry.words, entry.names, entry.facets])?;
         self.count_documents(1, i64::from(entry.counts.length()))?;
         Ok(id)
+    }
+
+    fn has_document(&self, session: SessionId, sequence: u64) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM search_documents WHERE session = ?1 AND sequence = ?2";
+        let found = params![session_bytes(session), to_db(sequence)];
+        Ok(self.query_row(sql, found, |_| Ok(()))?.is_some())
     }
 
     fn free_id(&self, wanted: i64) -> Result<i64, StoreError> {
