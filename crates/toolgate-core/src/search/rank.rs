@@ -81,7 +81,10 @@ fn inverse_frequency(total: f32, frequency: f32) -> f32 {
 /// Returns how often a document has a term, as far as its counts say.
 fn count_term(term: &MatchTerm, counts: &WordCounts, is_listed: bool) -> f32 {
     let in_words = term.words.iter().map(|word| counts.of_word(word)).min();
-    let in_names = term.joined.as_deref().map_or(0, |name| counts.of_name(name));
+    let in_names = term
+        .joined
+        .as_deref()
+        .map_or(0, |name| counts.of_name(name));
     let counted = in_words.unwrap_or(0).max(in_names);
     // The words of a prefix are not known, and those of a phrase may stand apart: the list decides.
     match (is_listed, term.is_prefix, term.words.len()) {
@@ -102,7 +105,9 @@ pub fn fuse_rankings(text: &[RankedDocument], semantic: &[RankedDocument]) -> Ve
             *scores.entry(document.id).or_default() += score / 2.0;
         }
     }
-    let fused = scores.into_iter().map(|(id, score)| RankedDocument { id, score });
+    let fused = scores
+        .into_iter()
+        .map(|(id, score)| RankedDocument { id, score });
     let mut fused: Vec<_> = fused.collect();
     fused.sort_by(RankedDocument::compare_rank);
     fused.truncate(RANK_DEPTH);

@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc};
 use hashbrown::HashMap;
 
 use crate::{
-    Clock, Embedder, MatchTerm, RankedDocument, SearchAnswer, SearchCounts, SearchCursor, SearchDocument,
-    SearchDocumentId, SearchError, SearchHit, SearchMode, SearchProgress, SearchRequest,
-    SearchRequirement, SearchSnippet, StoreHandle, TextSearch, VectorQuery, VectorSearch,
+    Clock, Embedder, MatchTerm, RankedDocument, SearchAnswer, SearchCounts, SearchCursor,
+    SearchDocument, SearchDocumentId, SearchError, SearchHit, SearchMode, SearchProgress,
+    SearchRequest, SearchRequirement, SearchSnippet, StoreHandle, TextSearch, VectorQuery,
+    VectorSearch,
     search::{
         indexing::{embed_documents, index_events},
         rank::{RANK_DEPTH, fuse_rankings, rank_text, scale_scores},
@@ -131,13 +132,20 @@ impl SearchService {
         mut report: impl FnMut(SearchProgress),
     ) -> Result<SearchProgress, SearchError> {
         let mut total = index_events(&self.store, u64::MAX, |events| {
-            report(SearchProgress { events, ..SearchProgress::default() });
+            report(SearchProgress {
+                events,
+                ..SearchProgress::default()
+            });
         })
         .await?;
         if let Some(embedder) = &self.embedder {
             let events = total.events;
             let done = embed_documents(&self.store, &**embedder, u64::MAX, |embedded| {
-                report(SearchProgress { events, embedded, is_complete: false });
+                report(SearchProgress {
+                    events,
+                    embedded,
+                    is_complete: false,
+                });
             })
             .await?;
             total.embedded = done.embedded;
@@ -198,7 +206,9 @@ impl SearchService {
         };
         filter.apply(&mut required, self.clock.now(), &directories);
         let text = match mode {
-            SearchMode::Text | SearchMode::Hybrid => self.rank_words(request, &required, answer).await?,
+            SearchMode::Text | SearchMode::Hybrid => {
+                self.rank_words(request, &required, answer).await?
+            }
             SearchMode::Semantic => Vec::new(),
         };
         let semantic = match mode {
@@ -249,12 +259,18 @@ impl SearchService {
         let Some(embedder) = self.embedder.as_ref().filter(|_| !plain.is_empty()) else {
             return Ok(Vec::new());
         };
-        let embedded = embed_documents(&self.store, &**embedder, EMBEDDED_BEFORE_ANSWER, |_| ()).await?;
+        let embedded =
+            embed_documents(&self.store, &**embedder, EMBEDDED_BEFORE_ANSWER, |_| ()).await?;
         if !embedded.is_complete {
-            answer.notices.push("some documents are not embedded yet, so semantic search is incomplete".into());
+            answer.notices.push(
+                "some documents are not embedded yet, so semantic search is incomplete".into(),
+            );
         }
         let vectors = embedder.embed(&[plain]).await?;
-        let Some(vector) = vectors.first().filter(|vector| vector.iter().any(|value| *value != 0.0)) else {
+        let Some(vector) = vectors
+            .first()
+            .filter(|vector| vector.iter().any(|value| *value != 0.0))
+        else {
             return Ok(Vec::new());
         };
         let search = VectorSearch {
@@ -274,8 +290,12 @@ impl SearchService {
     async fn index_new_events(&self, answer: &mut SearchAnswer) -> Result<(), SearchError> {
         let progress = index_events(&self.store, EVENTS_BEFORE_ANSWER, |_| ()).await?;
         if !progress.is_complete {
-            answer.notices.push("new events are not indexed yet, so the newest hits may be missing".into());
-            answer.hints.push("`toolgate search reindex --continue` indexes everything now".into());
+            answer
+                .notices
+                .push("new events are not indexed yet, so the newest hits may be missing".into());
+            answer
+                .hints
+                .push("`toolgate search reindex --continue` indexes everything now".into());
         }
         Ok(())
     }
@@ -330,6 +350,8 @@ fn empty_hint(request: &SearchRequest) -> &'static str {
 impl fmt::Debug for SearchService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let embedder = self.embedder.as_ref().map(|embedder| embedder.id().clone());
-        f.debug_struct("SearchService").field("embedder", &embedder).finish_non_exhaustive()
+        f.debug_struct("SearchService")
+            .field("embedder", &embedder)
+            .finish_non_exhaustive()
     }
 }

@@ -79,7 +79,10 @@ pub(super) async fn search_sessions(
         },
         at: times::format_time(hit.at),
         snippet: hit.snippet.text,
-        elsewhere: hit.project.filter(|project| **project != *here).map(|project| project.to_string()),
+        elsewhere: hit
+            .project
+            .filter(|project| **project != *here)
+            .map(|project| project.to_string()),
     };
     Ok(SessionHits {
         query: query.to_owned(),
@@ -98,17 +101,28 @@ pub(super) async fn show_hit(gate: &Gate, hit: &SessionHit) -> Result<ShownHit, 
     let count = usize::try_from(NEAR_EVENTS * 2 + 1).unwrap_or(usize::MAX);
     let events = gate.store().events(hit.session, first, count).await?;
     // Documents are derived from events, which are redacted.
-    let documents = events.iter().filter_map(|event| SearchDocument::from_event(event, None));
+    let documents = events
+        .iter()
+        .filter_map(|event| SearchDocument::from_event(event, None));
     let parts = documents.map(|document| {
-        let mark = if document.sequence == hit.sequence { "▶ " } else { "" };
-        let tool = document.tool.map(|tool| format!(" {tool}")).unwrap_or_default();
+        let mark = if document.sequence == hit.sequence {
+            "▶ "
+        } else {
+            ""
+        };
+        let tool = document
+            .tool
+            .map(|tool| format!(" {tool}"))
+            .unwrap_or_default();
         format!("{mark}{}{tool}\n{}", document.kind, document.text)
     });
     let id = ids::short_id(hit.session);
     let mut text: Vec<String> = parts.collect();
     if let Some(directory) = &hit.elsewhere {
         let command = format!("toolgate -C {directory} sessions resume {id}");
-        text.push(format!("This session works in {directory}. To resume it:\n{command}"));
+        text.push(format!(
+            "This session works in {directory}. To resume it:\n{command}"
+        ));
     }
     Ok(ShownHit {
         title: format!("Session {id}"),

@@ -31,7 +31,11 @@ async fn say(place: &HistoryPlace, texts: &[&str]) -> String {
         events: events.collect(),
         ..WriteBatch::default()
     };
-    let appended = place.store().await.append(session, LogPosition::unleased(0), batch).await;
+    let appended = place
+        .store()
+        .await
+        .append(session, LogPosition::unleased(0), batch)
+        .await;
     appended.expect("appends");
     session.to_string()
 }
@@ -49,7 +53,9 @@ async fn what_was_said_is_found_with_its_session() {
     let hit = &json["hits"][0];
     assert_eq!(hit["session"], id.as_str());
     assert_eq!(hit["kind"], "user");
-    let start = hit["snippet"]["matches"][0]["start"].as_u64().expect("a range");
+    let start = hit["snippet"]["matches"][0]["start"]
+        .as_u64()
+        .expect("a range");
     assert_eq!(start, "please deploy the ".len() as u64);
     // By the end of an id, as lists show it.
     let short = format!("--session={}", &id[id.len() - 8..]);
@@ -76,7 +82,9 @@ async fn pages_continue_with_the_cursor_of_the_json() {
     let place = HistoryPlace::new();
     say(&place, &["lemur 1", "lemur 2", "lemur 3"]).await;
     let page = |cursor: Option<&str>| {
-        let mut args = vec!["search", "lemur", "--mode", "text", "--limit", "2", "--json"];
+        let mut args = vec![
+            "search", "lemur", "--mode", "text", "--limit", "2", "--json",
+        ];
         args.extend(cursor.map(|_| "--cursor"));
         args.extend(cursor);
         serde_json::from_str::<serde_json::Value>(&place.ends(0, &args).out).expect("JSON")
@@ -85,7 +93,9 @@ async fn pages_continue_with_the_cursor_of_the_json() {
     let second = page(first["next"].as_str());
     let sequences = |page: &serde_json::Value| {
         let hits = page["hits"].as_array().expect("hits").clone();
-        hits.iter().map(|hit| hit["sequence"].as_u64()).collect::<Vec<_>>()
+        hits.iter()
+            .map(|hit| hit["sequence"].as_u64())
+            .collect::<Vec<_>>()
     };
     let mut all = [sequences(&first), sequences(&second)].concat();
     all.sort_unstable();
@@ -100,7 +110,10 @@ async fn the_index_is_rebuilt_and_its_state_is_shown() {
     let status = place.ends(0, &["search", "status", "--json"]).out;
     assert!(status.contains("\"stale_events\":1"), "{status}");
     let done = place.ends(0, &["search", "reindex", "--json"]).out;
-    assert!(done.contains("\"documents\":1") && done.contains("\"complete\":true"), "{done}");
+    assert!(
+        done.contains("\"documents\":1") && done.contains("\"complete\":true"),
+        "{done}"
+    );
     let status = place.ends(0, &["search", "status"]).out;
     assert!(status.contains("documents      1"), "{status}");
     place.ends(0, &["search", "reindex", "--continue"]);
@@ -113,14 +126,24 @@ async fn a_session_is_renamed_found_by_its_title_and_listed_with_filters() {
     let other = say(&place, &["other words"]).await;
     let renamed = place.ends(0, &["sessions", "rename", &id, "Puffin", "colony"]);
     assert!(renamed.out.contains("Puffin colony"), "{}", renamed.out);
-    let found = place.ends(0, &["search", "puffin role:title", "--mode", "text", "--json"]);
+    let found = place.ends(
+        0,
+        &["search", "puffin role:title", "--mode", "text", "--json"],
+    );
     assert!(found.out.contains(&id), "{}", found.out);
     let listed = |args: &[&str]| {
-        let args: Vec<&str> = ["sessions", "list", "--json"].iter().chain(args).copied().collect();
+        let args: Vec<&str> = ["sessions", "list", "--json"]
+            .iter()
+            .chain(args)
+            .copied()
+            .collect();
         place.ends(0, &args).out
     };
     let by_title = listed(&["--title", "puffin"]);
-    assert!(by_title.contains(&id) && !by_title.contains(&other), "{by_title}");
+    assert!(
+        by_title.contains(&id) && !by_title.contains(&other),
+        "{by_title}"
+    );
     // The events are of the first seconds of 1970.
     assert!(listed(&["--after", "3d"]).is_empty());
     assert!(listed(&["--before", "1971-01-01"]).contains(&other));
@@ -135,5 +158,9 @@ async fn text_of_others_cannot_control_the_terminal() {
     let place = HistoryPlace::new();
     say(&place, &["walrus \u{1b}[2J\u{7}\u{202e}evil"]).await;
     let found = place.ends(0, &["search", "walrus", "--mode", "text"]);
-    assert!(!found.out.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{:?}", found.out);
+    assert!(
+        !found.out.contains(['\u{1b}', '\u{7}', '\u{202e}']),
+        "{:?}",
+        found.out
+    );
 }

@@ -26,7 +26,9 @@ pub(super) struct NewestRows {
 impl SqliteReader<'_> {
     pub(super) fn match_text(&self, search: &TextSearch) -> Result<TextMatches, StoreError> {
         let sql = "SELECT documents, words FROM search_state";
-        let state = self.query_row(sql, [], |row| Ok((from_db(row.get(0)?), from_db(row.get(1)?))))?;
+        let state = self.query_row(sql, [], |row| {
+            Ok((from_db(row.get(0)?), from_db(row.get(1)?)))
+        })?;
         let (documents, words) = state.unwrap_or_default();
         let mut found = TextMatches {
             documents,
@@ -66,7 +68,10 @@ impl SqliteReader<'_> {
         limit: usize,
     ) -> Result<NewestRows, StoreError> {
         let Some(wanted) = match_expression(terms, required) else {
-            return Ok(NewestRows { ids: Vec::new(), is_truncated: false });
+            return Ok(NewestRows {
+                ids: Vec::new(),
+                is_truncated: false,
+            });
         };
         let (first, end) = required.id_range();
         let most = limit_to_db(limit.saturating_add(1));
@@ -79,8 +84,14 @@ impl SqliteReader<'_> {
                            AND at >= ?5 AND at < ?6
                        ORDER BY search_index.rowid DESC LIMIT ?4";
             let after = required.after.map_or(i64::MIN, |after| after.as_micros());
-            let before = required.before.map_or(i64::MAX, |before| before.as_micros());
-            self.query_rows(sql, params![wanted, first, end, most, after, before], read_id)?
+            let before = required
+                .before
+                .map_or(i64::MAX, |before| before.as_micros());
+            self.query_rows(
+                sql,
+                params![wanted, first, end, most, after, before],
+                read_id,
+            )?
         } else {
             let sql = "SELECT rowid FROM search_index WHERE search_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2";
             self.query_rows(sql, params![wanted, most], read_id)?
@@ -101,7 +112,8 @@ impl SqliteReader<'_> {
         let newest = if required.is_empty() {
             list
         } else {
-            everywhere = self.newest_rows(&[term], &SearchRequirement::default(), FREQUENCY_MATCHES)?;
+            everywhere =
+                self.newest_rows(&[term], &SearchRequirement::default(), FREQUENCY_MATCHES)?;
             &everywhere
         };
         match newest.ids.last() {

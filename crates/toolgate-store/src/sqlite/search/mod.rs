@@ -186,7 +186,10 @@ impl SqliteReader<'_> {
         Ok(SearchCounts {
             documents: count("SELECT documents FROM search_state WHERE 0 = ?1", 0)?,
             embedded: match number {
-                Some(number) => count("SELECT count(*) FROM search_documents WHERE embedded = ?1", number)?,
+                Some(number) => count(
+                    "SELECT count(*) FROM search_documents WHERE embedded = ?1",
+                    number,
+                )?,
                 None => 0,
             },
             stale_sessions: count(&format!("SELECT count(*) {stale}"), 0)?,
@@ -228,7 +231,11 @@ impl SqliteWriteTx<'_> {
     fn index_batch(&self, batch: &IndexBatch) -> Result<bool, StoreError> {
         let sql = "SELECT indexed, revision, created_at FROM sessions WHERE id = ?1";
         let found = self.query_row(sql, [session_bytes(batch.session)], |row| {
-            Ok((from_db(row.get(0)?), from_db(row.get(1)?), time_column(row, 2)?))
+            Ok((
+                from_db(row.get(0)?),
+                from_db(row.get(1)?),
+                time_column(row, 2)?,
+            ))
         })?;
         let version = i64::from(SEARCH_INDEX_VERSION);
         let known = self.index_version()?;
@@ -251,7 +258,10 @@ impl SqliteWriteTx<'_> {
                 last = Some(self.insert_entry(entry, last)?);
             }
         }
-        self.execute("UPDATE search_state SET version = ?1 WHERE version != ?1", [version])?;
+        self.execute(
+            "UPDATE search_state SET version = ?1 WHERE version != ?1",
+            [version],
+        )?;
         let sql = "UPDATE sessions SET indexed = ?2 WHERE id = ?1";
         self.execute(sql, params![session_bytes(batch.session), to_db(batch.to)])?;
         Ok(true)
@@ -299,7 +309,9 @@ impl SqliteWriteTx<'_> {
 
     fn replace_title(&self, title: &IndexEntry) -> Result<(), StoreError> {
         let session = title.document.session;
-        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 AND sequence = 0");
+        let sql = format!(
+            "SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 AND sequence = 0"
+        );
         for row in self.query_rows(&sql, [session_bytes(session)], document_row)? {
             self.delete_document(&row)?;
         }

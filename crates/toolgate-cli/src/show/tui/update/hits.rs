@@ -25,7 +25,10 @@ pub(super) fn open_search(app: &mut ChatApp, words: String) -> Vec<UiEffect> {
 
 /// Shows the hits of a search, unless the window was closed meanwhile.
 pub(super) fn show_hits(app: &mut ChatApp, result: Result<SessionHits, String>) -> Vec<UiEffect> {
-    let Some(OverlayWindow::Hits { found, selected, .. }) = &mut app.window else {
+    let Some(OverlayWindow::Hits {
+        found, selected, ..
+    }) = &mut app.window
+    else {
         return Vec::new();
     };
     match result {
@@ -55,7 +58,10 @@ pub(super) fn show_near(app: &mut ChatApp, shown: Result<ShownHit, String>) -> V
 
 /// Handles the keys that choose among the hits.
 pub(super) fn handle_hit_key(window: &mut OverlayWindow, key: KeyEvent) -> Option<Vec<UiEffect>> {
-    let OverlayWindow::Hits { found, selected, .. } = window else {
+    let OverlayWindow::Hits {
+        found, selected, ..
+    } = window
+    else {
         return None;
     };
     match key.code {
@@ -63,7 +69,11 @@ pub(super) fn handle_hit_key(window: &mut OverlayWindow, key: KeyEvent) -> Optio
         KeyCode::Down => *selected = (*selected + 1).min(found.hits.len().saturating_sub(1)),
         KeyCode::Right => {
             let hit = found.hits.get(*selected).cloned();
-            return Some(hit.map(|hit| UiEffect::ShowHit(Box::new(hit))).into_iter().collect());
+            return Some(
+                hit.map(|hit| UiEffect::ShowHit(Box::new(hit)))
+                    .into_iter()
+                    .collect(),
+            );
         }
         _ => return None,
     }
@@ -132,7 +142,10 @@ mod tests {
     fn the_command_searches_and_enter_resumes_a_hit_of_this_directory() {
         let mut stage = UiStage::new();
         stage.type_text("/search walrus");
-        assert_eq!(stage.press_keys("Enter"), [UiEffect::SearchSessions("walrus".into())]);
+        assert_eq!(
+            stage.press_keys("Enter"),
+            [UiEffect::SearchSessions("walrus".into())]
+        );
         found(&mut stage);
         let resumed = SessionChange::Resume(hit(1, None).session);
         assert_eq!(stage.press_keys("Enter"), [UiEffect::Change(resumed)]);
@@ -143,7 +156,10 @@ mod tests {
         let mut stage = UiStage::new();
         stage.press_keys("Ctrl-G");
         stage.type_text("walrus");
-        assert_eq!(stage.press_keys("Enter"), [UiEffect::SearchSessions("walrus".into())]);
+        assert_eq!(
+            stage.press_keys("Enter"),
+            [UiEffect::SearchSessions("walrus".into())]
+        );
         found(&mut stage);
         stage.press_keys("Down");
         let read = UiEffect::ShowHit(Box::new(hit(2, Some("/elsewhere"))));
@@ -159,7 +175,10 @@ mod tests {
         stage.press_keys("Enter");
         found(&mut stage);
         stage.type_text("es");
-        assert_eq!(stage.press_keys("Enter"), [UiEffect::SearchSessions("walruses".into())]);
+        assert_eq!(
+            stage.press_keys("Enter"),
+            [UiEffect::SearchSessions("walruses".into())]
+        );
         stage.press_keys("Esc");
         assert!(stage.app.window.is_none());
         // Hits that arrive late open nothing.

@@ -9,8 +9,9 @@ use super::{
         approvals, completion, offers, palette,
         search::StepDirection,
     },
+    hits,
     navigation::*,
-    hits, show_info, written,
+    show_info, written,
 };
 use crate::show::keys::{self, KeyAction};
 

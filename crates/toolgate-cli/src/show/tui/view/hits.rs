@@ -34,7 +34,9 @@ pub(super) fn hit_lines(
         lines.push(Line::styled(told, paint::DIM));
         return lines;
     }
-    let room = height.saturating_sub(lines.len() + PREVIEW_LINES + 1).max(1);
+    let room = height
+        .saturating_sub(lines.len() + PREVIEW_LINES + 1)
+        .max(1);
     let first = (selected + 1).saturating_sub(room);
     let shown = found.hits.iter().enumerate().skip(first).take(room);
     lines.extend(shown.map(|(number, hit)| {
@@ -50,7 +52,10 @@ pub(super) fn hit_lines(
         let mut preview = text::wrap_text(&text::one_line(&hit.snippet), width, paint::PLAIN);
         if let Some(directory) = &hit.elsewhere {
             let place = text::one_line(&format!("in {directory}"));
-            preview.insert(0, Line::styled(text::truncate_line(&place, width), paint::DIM));
+            preview.insert(
+                0,
+                Line::styled(text::truncate_line(&place, width), paint::DIM),
+            );
         }
         preview.truncate(PREVIEW_LINES);
         lines.extend(preview);
