@@ -1,19 +1,20 @@
 //! The store rules for search: what is written is found, and what is erased is not.
 
+mod meaning;
 mod talk;
 
-use std::sync::Arc;
-
 use toolgate_core::{
-    IdSource, IndexBatch, SearchFilter, SearchHit, SearchKind, SearchMode, SearchRequest,
-    SearchService, SessionTitle, StoreHandle, Timestamp,
+    IdSource, IndexBatch, SearchHit, SearchKind, SearchMode, SearchRequest, SearchService,
+    SessionTitle, StoreHandle, Timestamp,
 };
 
-use self::talk::Talk;
+use self::{meaning::meaning, talk::Talk};
 use super::{StoreRule, ensure, error_text};
-use crate::{WordEmbedder, clock::TestClock};
+use crate::clock::TestClock;
 
-pub(super) const RULES: [(&str, StoreRule); 14] = [
+pub(super) use self::meaning::RULES as MEANING_RULES;
+
+pub(super) const RULES: [(&str, StoreRule); 12] = [
     ("everything_that_was_said_and_done_is_found", |s, i| {
         Box::pin(finds_every_kind(s, i))
     }),
@@ -51,12 +52,6 @@ pub(super) const RULES: [(&str, StoreRule); 14] = [
     }),
     ("a_batch_of_another_place_is_not_indexed", |s, i| {
         Box::pin(checks_places(s, i))
-    }),
-    ("meaning_is_found_within_the_filters", |s, i| {
-        Box::pin(finds_meaning(s, i))
-    }),
-    ("vectors_of_two_embedders_are_never_mixed", |s, i| {
-        Box::pin(separates_embedders(s, i))
     }),
 ];
 
@@ -450,80 +445,4 @@ async fn checks_places(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), St
         ensure(!store.index_batch(wrong).await.map_err(error_text)?, seen)?;
     }
     expect(store, &talk, "ibex", &[1, 2]).await
-}
-
-fn embedder(id: &str) -> Arc<WordEmbedder> {
-    Arc::new(WordEmbedder::new(id).with_synonyms(&[("automobile", "car")]))
-}
-
-/// Returns the events that are found by their meaning, best first.
-async fn meaning(
-    store: &StoreHandle,
-    talk: &Talk<'_>,
-    id: &str,
-    query: &str,
-) -> Result<Vec<u64>, String> {
-    let service = service(store).with_embedder(embedder(id));
-    let caught_up = service
-        .catch_up(u64::MAX)
-        .await
-        .map_err(|error| error.to_string())?;
-    ensure(caught_up.is_complete, "something is not embedded")?;
-    let mut filter = SearchFilter::default();
-    let session = talk.session.to_string();
-    filter
-        .add("session", &session)
-        .map_err(|error| error.to_string())?;
-    let request = SearchRequest::new(query)
-        .mode(SearchMode::Semantic)
-        .filter(filter);
-    let answer = service
-        .search(&request)
-        .await
-        .map_err(|error| error.to_string())?;
-    Ok(answer.hits.iter().map(|hit| hit.sequence).collect())
-}
-
-async fn finds_meaning(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let talk = Talk::new(store, ids);
-    talk.user(1, "my car is red").await?;
-    talk.user(2, "we ate soup").await?;
-    talk.call(3, "shell", "paint the other car blue again")
-        .await?;
-    let first = |found: Vec<u64>| found.first().copied();
-    ensure(
-        first(meaning(store, &talk, "one", "automobile").await?) == Some(1),
-        "the car is not found",
-    )?;
-    let found = meaning(store, &talk, "one", "automobile tool:shell").await?;
-    ensure(found == [3], format!("{found:?} passes the filter"))?;
-    let found = meaning(store, &talk, "one", "automobile -red").await?;
-    ensure(
-        !found.contains(&1),
-        format!("{found:?} contains an excluded word"),
-    )
-}
-
-async fn separates_embedders(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let talk = Talk::new(store, ids);
-    talk.user(1, "my car is red").await?;
-    meaning(store, &talk, "one", "car").await?;
-    let counts = |id: &str| store.search_counts(Some(toolgate_core::EmbedderId::new(id)));
-    let one = counts("one").await.map_err(error_text)?;
-    ensure(one.embedded == one.documents, format!("{one:?}"))?;
-    // Another embedder replaces every vector; none of the first one is compared any more.
-    ensure(
-        meaning(store, &talk, "two", "automobile").await? == [1],
-        "the second finds nothing",
-    )?;
-    let one = counts("one").await.map_err(error_text)?;
-    let two = counts("two").await.map_err(error_text)?;
-    ensure(
-        one.embedded == 0 && two.embedded == two.documents,
-        format!("{one:?} {two:?}"),
-    )?;
-    ensure(
-        meaning(store, &talk, "one", "automobile").await? == [1],
-        "the first finds nothing",
-    )
 }
