@@ -13,7 +13,7 @@ const MAX_VALUES: usize = 32;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct SearchFilter {
-    /// Ids of sessions, or their beginnings.
+    /// Ids of sessions, or their beginnings or ends.
     pub sessions: Vec<String>,
     /// Kinds of documents.
     pub kinds: Vec<SearchKind>,
@@ -130,7 +130,8 @@ impl SearchFilter {
     ) {
         required.after = self.after.map(|time| time.resolve(now));
         required.before = self.before.map(|time| time.resolve(now));
-        let sessions = self.sessions.iter().map(|id| SearchFacet::session_prefix(id));
+        let sessions = self.sessions.iter();
+        let sessions = sessions.flat_map(|id| [SearchFacet::session_prefix(id), SearchFacet::session_suffix(id)]);
         let kinds = self.kinds.iter().copied().map(SearchFacet::kind);
         let projects = directories
             .iter()
@@ -242,7 +243,7 @@ fn trim_slash(path: &str) -> &str {
 }
 
 /// Checks whether a filter names a directory: its path, a directory above it, or its last parts.
-pub(crate) fn is_project(directory: &str, wanted: &str) -> bool {
+pub fn is_project(directory: &str, wanted: &str) -> bool {
     let wanted = trim_slash(wanted);
     let is_above = directory
         .strip_prefix(wanted)

@@ -91,6 +91,16 @@ impl SearchFacet {
         }
     }
 
+    /// Returns the fact that the id of the session of a document ends with these characters: people
+    /// see the end of an id, because ids of the same minute begin alike.
+    pub fn session_suffix(suffix: &str) -> Self {
+        let digits = suffix.chars().rev().filter(char::is_ascii_hexdigit);
+        Self {
+            token: format!("e{}", digits.collect::<String>().to_ascii_lowercase()),
+            is_prefix: true,
+        }
+    }
+
     /// Returns the fact that a call or result is of a tool.
     pub fn tool(tool: &str) -> Self {
         Self::hashed('t', tool)
@@ -129,6 +139,7 @@ impl SearchFacet {
             Self::any(),
             Self::kind(document.kind),
             Self::session(document.session),
+            Self::exact(Self::session_suffix(&document.session.to_string()).token),
         ];
         always.into_iter().chain(named.into_iter().flatten()).collect()
     }

@@ -20,5 +20,5 @@ pub use toolgate_core::{
     EmbedError, Embedder, EmbedderId, InvalidSearchCursor, InvalidSearchFilter, MatchTerm,
     SEARCH_FILTER_WORDS, SearchAnswer, SearchCounts, SearchCursor, SearchDocument, SearchError,
     SearchFilter, SearchHit, SearchKind, SearchMode, SearchProgress, SearchQuery, SearchRequest,
-    SearchService, SearchSnippet, SearchStatus, SearchStore, SearchTime, split_words,
+    SearchService, SearchSnippet, SearchStatus, SearchStore, SearchTime, is_project, split_words,
 };

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use toolgate_core::Embedder;
+use toolgate_core::{Embedder, SearchService, StoreHandle};
 use toolgate_layers::ProgramSection;
+use toolgate_runtime::SystemClock;
 
 use crate::{Error, Result};
 
@@ -53,6 +54,19 @@ impl ProgramSection for SearchSection {
 }
 
 impl SearchSection {
+    /// Opens the search over a store, with this embedder. Nothing is loaded and nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the endpoint cannot be used, or if this program is built without HTTP.
+    pub fn open_search(&self, store: StoreHandle) -> Result<SearchService> {
+        let service = SearchService::new(store, SystemClock::new());
+        Ok(match self.open_embedder()? {
+            Some(embedder) => service.with_embedder(embedder),
+            None => service,
+        })
+    }
+
     /// Opens the embedder. Nothing is loaded and nothing is sent yet.
     ///
     /// # Errors
