@@ -23,11 +23,17 @@ use crate::encoded::{decode_event, from_db, limit_to_db, to_db};
 
 impl SearchStore for SqliteStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
-        let version = self.run_read(|read| read.index_version()).await?;
-        // Words that another version has split are not found by this one.
-        if version != 0 && version != i64::from(SEARCH_INDEX_VERSION) {
-            self.clear_index().await?;
+        // One read, because every search asks: none if the words were split by another version, which
+        // this one does not find.
+        let read_stale = move |read: &SqliteReader<'_>| {
+            let version = read.index_version()?;
+            let is_current = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
+            is_current.then(|| read.stale_sessions(limit)).transpose()
+        };
+        if let Some(stale) = self.run_read(read_stale).await? {
+            return Ok(stale);
         }
+        self.clear_index().await?;
         self.run_read(move |read| read.stale_sessions(limit)).await
     }
 
@@ -52,16 +58,7 @@ impl SearchStore for SqliteStore {
         &self,
         ids: Vec<SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
-        self.run_read(move |read| {
-            let mut found = Vec::new();
-            for id in ids {
-                if let Some(row) = read.document_row(id)? {
-                    found.extend(read.load_document(&row)?.map(|document| (id, document)));
-                }
-            }
-            Ok(found)
-        })
-        .await
+        self.run_read(move |read| read.load_documents(ids)).await
     }
 
     async fn unembedded_documents(
@@ -192,6 +189,19 @@ impl SqliteReader<'_> {
             stale_sessions: count(&format!("SELECT count(*) {stale}"), 0)?,
             stale_events: count(&format!("SELECT sum(revision - indexed) {stale}"), 0)?,
         })
+    }
+
+    fn load_documents(
+        &self,
+        ids: impl IntoIterator<Item = SearchDocumentId>,
+    ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
+        let mut found = Vec::new();
+        for id in ids {
+            if let Some(row) = self.document_row(id)? {
+                found.extend(self.load_document(&row)?.map(|document| (id, document)));
+            }
+        }
+        Ok(found)
     }
 
     fn document_row(&self, id: SearchDocumentId) -> Result<Option<DocumentRow>, StoreError> {
