@@ -163,6 +163,6 @@ mod tests {
         let mut words = long.clone();
         words[0] = 1;
         let fused = fuse_rankings(&ranking(&words), &ranking(&long));
-        assert!(ids(&fused)[..10].contains(&1), "{fused:?}");
+        assert!(ids(&fused)[..12].contains(&1), "{fused:?}");
     }
 }
