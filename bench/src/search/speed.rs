@@ -8,6 +8,7 @@ use std::{
 };
 
 use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use toolgate::{
     model::LocalEmbedder,
@@ -59,8 +60,43 @@ struct SearchFiles {
     ours: PathBuf,
     /// The same texts in a table of FTS5, and nothing else.
     raw: PathBuf,
-    /// Written last: the rows about building, so that a later run can use these files.
+    /// Written last, with what building cost, so that a later run can use these files.
     done: PathBuf,
+}
+
+/// What it cost to build the index.
+#[derive(Serialize, Deserialize)]
+struct BuildCosts {
+    indexed_per_second: f64,
+    embedded_per_second: f64,
+    log_bytes: u64,
+    words_bytes: u64,
+    vectors_bytes: u64,
+    raw_bytes: u64,
+}
+
+impl BuildCosts {
+    fn rows(&self) -> Vec<CostRow> {
+        let megabytes = |bytes: u64| bytes as f64 / 1e6;
+        let rate = |name: &str, value: f64| CostRow::new(name, value, "messages/s", None, "");
+        let size = |name: &str, bytes: u64, floor: Option<u64>, note: &str| {
+            CostRow::new(name, megabytes(bytes), "MB", floor.map(megabytes), note)
+        };
+        let alone = "FTS5 alone, with the texts";
+        let kept = "256 dimensions, int8, and one bit each";
+        vec![
+            rate("indexing words", self.indexed_per_second),
+            rate("embedding", self.embedded_per_second),
+            size("the log itself", self.log_bytes, None, ""),
+            size(
+                "the index of words",
+                self.words_bytes,
+                Some(self.raw_bytes),
+                alone,
+            ),
+            size("the vectors", self.vectors_bytes, None, kept),
+        ]
+    }
 }
 
 impl SearchFiles {
@@ -78,15 +114,16 @@ impl SearchFiles {
         if self.done.is_file() {
             eprintln!("using {}", self.ours.display());
             corpus.skip_all();
-            return Ok(Vec::new());
+            let costs: BuildCosts = serde_json::from_slice(&std::fs::read(&self.done)?)?;
+            return Ok(costs.rows());
         }
         for file in [&self.ours, &self.raw] {
             remove_database(file)?;
         }
         self.write(corpus).await?;
-        let rows = self.index().await?;
-        std::fs::write(&self.done, "complete\n")?;
-        Ok(rows)
+        let costs = self.index().await?;
+        std::fs::write(&self.done, serde_json::to_vec(&costs)?)?;
+        Ok(costs.rows())
     }
 
     /// Writes the messages to the store and to the table of FTS5.
@@ -106,40 +143,27 @@ impl SearchFiles {
     }
 
     /// Fills the index, and measures how long that takes and how large it is.
-    async fn index(&self) -> Fallible<Vec<CostRow>> {
-        let log = used_bytes(&self.ours)?;
+    async fn index(&self) -> Fallible<BuildCosts> {
+        let log_bytes = used_bytes(&self.ours)?;
         let store = StoreHandle::new(SqliteStore::open(&self.ours)?);
         let words = SearchService::new(store, SystemClock::new());
         let start = Instant::now();
         let events = words.continue_index(report).await?.events as f64;
-        let indexed = start.elapsed().as_secs_f64();
+        let indexed_per_second = events / start.elapsed().as_secs_f64();
         let with_words = used_bytes(&self.ours)?;
         let embedding = service(&self.ours)?;
         let start = Instant::now();
         let embedded = embedding.continue_index(report).await?.embedded as f64;
-        let spent = start.elapsed().as_secs_f64();
+        let embedded_per_second = embedded / start.elapsed().as_secs_f64();
         let with_vectors = used_bytes(&self.ours)?;
-        let megabytes = |bytes: u64| bytes as f64 / 1e6;
-        let raw = used_bytes(&self.raw)?;
-        Ok(vec![
-            CostRow::new("indexing words", events / indexed, "messages/s", None, ""),
-            CostRow::new("embedding", embedded / spent, "messages/s", None, ""),
-            CostRow::new("the log itself", megabytes(log), "MB", None, ""),
-            CostRow::new(
-                "the index of words",
-                megabytes(with_words.saturating_sub(log)),
-                "MB",
-                Some(megabytes(raw)),
-                "FTS5 alone, with the texts",
-            ),
-            CostRow::new(
-                "the vectors",
-                megabytes(with_vectors.saturating_sub(with_words)),
-                "MB",
-                None,
-                "256 dimensions, int8, and one bit each",
-            ),
-        ])
+        Ok(BuildCosts {
+            indexed_per_second,
+            embedded_per_second,
+            log_bytes,
+            words_bytes: with_words.saturating_sub(log_bytes),
+            vectors_bytes: with_vectors.saturating_sub(with_words),
+            raw_bytes: used_bytes(&self.raw)?,
+        })
     }
 }
 
