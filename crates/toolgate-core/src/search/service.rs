@@ -27,6 +27,9 @@ const MAX_CANDIDATES: usize = 1_200;
 /// The number of documents that a filter may leave for semantic search: the newest ones.
 const MAX_ALLOWED: usize = 50_000;
 
+/// Documents that are loaded already.
+type LoadedDocuments = HashMap<SearchDocumentId, SearchDocument>;
+
 /// Searches all sessions of a store.
 ///
 /// The log is the truth; the index is filled behind it. A search first indexes what is new, up to a
@@ -76,15 +79,16 @@ impl SearchService {
             ..SearchAnswer::default()
         };
         let mode = self.effective_mode(request.mode, &mut answer);
+        let mut loaded = LoadedDocuments::new();
         let ranking = match &request.cursor {
             Some(cursor) => cursor
                 .hits_of(request.fingerprint())
                 .ok_or(SearchError::OtherSearch)?,
-            None => self.rank(request, mode, &mut answer).await?,
+            None => self.rank(request, mode, &mut answer, &mut loaded).await?,
         };
         let split = ranking.len().min(request.limit);
         let (page, rest) = ranking.split_at(split);
-        answer.hits = self.load_hits(request, page).await?;
+        answer.hits = self.load_hits(request, page, loaded).await?;
         answer.next = SearchCursor::new(request.fingerprint(), rest);
         if answer.hits.is_empty() && answer.next.is_none() {
             answer.hints.push(empty_hint(request).to_owned());
@@ -187,6 +191,7 @@ impl SearchService {
         request: &SearchRequest,
         mode: SearchMode,
         answer: &mut SearchAnswer,
+        loaded: &mut LoadedDocuments,
     ) -> Result<Vec<RankedDocument>, SearchError> {
         let mut filter = request.filter.clone();
         filter.merge(&request.query.filter);
@@ -207,7 +212,7 @@ impl SearchService {
         filter.apply(&mut required, self.clock.now(), &directories);
         let text = match mode {
             SearchMode::Text | SearchMode::Hybrid => {
-                self.rank_words(request, &required, answer).await?
+                self.rank_words(request, &required, answer, loaded).await?
             }
             SearchMode::Semantic => Vec::new(),
         };
@@ -231,6 +236,7 @@ impl SearchService {
         request: &SearchRequest,
         required: &SearchRequirement,
         answer: &mut SearchAnswer,
+        loaded: &mut LoadedDocuments,
     ) -> Result<Vec<RankedDocument>, SearchError> {
         let phrases = request.query.phrases.iter().cloned().map(Arc::new);
         let terms: Vec<_> = request.query.terms.iter().cloned().chain(phrases).collect();
@@ -246,7 +252,9 @@ impl SearchService {
                     .into(),
             );
         }
-        Ok(rank_text(&search, &found))
+        let ranking = rank_text(&search, &found);
+        loaded.extend(found.loaded);
+        Ok(ranking)
     }
 
     async fn rank_meaning(
@@ -304,10 +312,16 @@ impl SearchService {
         &self,
         request: &SearchRequest,
         page: &[RankedDocument],
+        mut loaded: LoadedDocuments,
     ) -> Result<Vec<SearchHit>, SearchError> {
-        let ids = page.iter().map(|hit| hit.id).collect();
-        let loaded = self.store.load_documents(ids).await?;
-        let mut loaded: HashMap<SearchDocumentId, SearchDocument> = loaded.into_iter().collect();
+        let missing = page
+            .iter()
+            .map(|hit| hit.id)
+            .filter(|id| !loaded.contains_key(id));
+        let missing: Vec<_> = missing.collect();
+        if !missing.is_empty() {
+            loaded.extend(self.store.load_documents(missing).await?);
+        }
         let terms = request.query.marked_terms();
         // A document that was erased after it was ranked is left out.
         let hits = page.iter().filter_map(|ranked| {

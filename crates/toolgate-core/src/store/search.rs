@@ -128,6 +128,9 @@ pub struct TextMatches {
     pub candidates: Vec<SearchCandidate>,
     /// True if older documents that have all terms were left out.
     pub is_truncated: bool,
+    /// Candidates that the store loaded along, because they are few; the others are loaded when they
+    /// are hits.
+    pub loaded: Vec<(SearchDocumentId, SearchDocument)>,
 }
 
 /// The documents that have a term.

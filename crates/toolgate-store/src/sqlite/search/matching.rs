@@ -17,6 +17,9 @@ use crate::{
 /// The number of documents with a term that are looked at for its frequency.
 const FREQUENCY_MATCHES: usize = 1_000;
 
+/// The number of candidates that are loaded in the same read: they are all hits of the first page.
+const LOADED_ALONG: usize = 10;
+
 /// The newest documents that match.
 pub(super) struct NewestRows {
     pub(super) ids: Vec<SearchDocumentId>,
@@ -56,6 +59,10 @@ impl SqliteReader<'_> {
         }
         for id in ids {
             found.candidates.extend(self.load_candidate(id)?);
+        }
+        if found.candidates.len() <= LOADED_ALONG {
+            found.loaded =
+                self.load_documents(found.candidates.iter().map(|candidate| candidate.id))?;
         }
         Ok(found)
     }

@@ -23,11 +23,17 @@ use crate::encoded::{decode_event, from_db, limit_to_db, to_db};
 
 impl SearchStore for SqliteStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
-        let version = self.run_read(|read| read.index_version()).await?;
-        // Words that another version has split are not found by this one.
-        if version != 0 && version != i64::from(SEARCH_INDEX_VERSION) {
-            self.clear_index().await?;
+        // One read, because every search asks: none if the words were split by another version, which
+        // this one does not find.
+        let read_stale = move |read: &SqliteReader<'_>| {
+            let version = read.index_version()?;
+            let is_current = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
+            is_current.then(|| read.stale_sessions(limit)).transpose()
+        };
+        if let Some(stale) = self.run_read(read_stale).await? {
+            return Ok(stale);
         }
+        self.clear_index().await?;
         self.run_read(move |read| read.stale_sessions(limit)).await
     }
 
@@ -52,16 +58,7 @@ impl SearchStore for SqliteStore {
         &self,
         ids: Vec<SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
-        self.run_read(move |read| {
-            let mut found = Vec::new();
-            for id in ids {
-                if let Some(row) = read.document_row(id)? {
-                    found.extend(read.load_document(&row)?.map(|document| (id, document)));
-                }
-            }
-            Ok(found)
-        })
-        .await
+        self.run_read(move |read| read.load_documents(ids)).await
     }
 
     async fn unembedded_documents(
@@ -197,6 +194,19 @@ impl SqliteReader<'_> {
         })
     }
 
+    fn load_documents(
+        &self,
+        ids: impl IntoIterator<Item = SearchDocumentId>,
+    ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
+        let mut found = Vec::new();
+        for id in ids {
+            if let Some(row) = self.document_row(id)? {
+                found.extend(self.load_document(&row)?.map(|document| (id, document)));
+            }
+        }
+        Ok(found)
+    }
+
     fn document_row(&self, id: SearchDocumentId) -> Result<Option<DocumentRow>, StoreError> {
         let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE id = ?1");
         Ok(self.query_rows(&sql, [id.get()], document_row)?.pop())
@@ -324,15 +334,39 @@ impl SqliteWriteTx<'_> {
     /// Deletes the documents of a session. It is called while the events are still there: the index
     /// stores no text, so that the words to delete are derived once more.
     pub(super) fn delete_documents(&self, session: SessionId) -> Result<(), StoreError> {
-        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1");
-        let rows = self.query_rows(&sql, [session_bytes(session)], document_row)?;
-        if rows.is_empty() {
-            return Ok(());
-        }
+        while self.delete_some_documents(session, usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Deletes some documents of a session; returns false if there are none left.
+    pub(super) fn delete_some_documents(
+        &self,
+        session: SessionId,
+        most: usize,
+    ) -> Result<bool, StoreError> {
+        let sql =
+            format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 LIMIT ?2");
+        let some = params![session_bytes(session), limit_to_db(most)];
+        let rows = self.query_rows(&sql, some, document_row)?;
         rows.iter().try_for_each(|row| self.delete_document(row))?;
-        // Vectors in the memory of other processes are loaded again.
-        self.execute("UPDATE search_state SET erasures = erasures + 1", [])
-            .map(drop)
+        if !rows.is_empty() && rows.len() < most {
+            // Vectors in the memory of other processes are loaded again.
+            self.execute("UPDATE search_state SET erasures = erasures + 1", [])?;
+        }
+        Ok(!rows.is_empty())
+    }
+
+    /// Forgets what is indexed of sessions, so that they are indexed again.
+    pub(super) fn forget_places<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = &'s SessionId>,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL)
+                   WHERE id = ?1";
+        for session in sessions {
+            self.execute(sql, [session_bytes(*session)])?;
+        }
+        Ok(())
     }
 
     fn delete_document(&self, row: &DocumentRow) -> Result<(), StoreError> {
