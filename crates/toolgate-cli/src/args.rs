@@ -106,6 +106,8 @@ pub enum CliCommand {
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show and resume sessions, undo their file changes, hide or erase them
     Sessions(commands::sessions::SessionsArgs),
+    /// Find messages, calls and results of all sessions
+    Search(Box<commands::search::SearchArgs>),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost

@@ -34,6 +34,7 @@ mod call;
 mod ledger;
 mod model;
 pub mod patch;
+mod search;
 mod stack;
 mod store;
 mod tool;
@@ -110,6 +111,25 @@ pub use model::{
     Delta, Effort, FinishReason, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
     ModelRequest, ModelRetry, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
+pub use search::answer::{
+    InvalidSearchCursor, SearchAnswer, SearchCursor, SearchError, SearchHit, SearchMode,
+    SearchRequest,
+};
+pub use search::document::{SearchDocument, SearchDocumentId, SearchKind};
+pub use search::entry::{IndexEntry, WordCounts};
+pub use search::filter::{
+    InvalidSearchFilter, SEARCH_FILTER_WORDS, SearchFilter, SearchTime, is_project,
+};
+pub use search::indexing::SearchProgress;
+pub use search::query::SearchQuery;
+pub use search::rank::{RankedDocument, fuse_rankings, rank_text};
+pub use search::service::{SearchService, SearchStatus};
+pub use search::snippet::SearchSnippet;
+pub use search::terms::{MatchTerm, SearchFacet, SearchRequirement, TextSearch};
+pub use search::vectors::{
+    NearestVectors, VectorIndex, VectorQuery, best_documents, encode_signs, encode_vector,
+};
+pub use search::words::{SEARCH_INDEX_VERSION, SearchWord, joined_names, split_words};
 pub use stack::adapters::{
     BeforeExecution, FromFn, after, around, before, from_fn, map_call, map_outcome, observe,
     on_error,
@@ -141,6 +161,10 @@ pub use store::rows::{
     SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,
 };
 pub use store::run_record::{OnCap, RunRecord};
+pub use store::search::{
+    FREQUENCY_SAMPLE, IndexBatch, SearchCandidate, SearchCounts, SearchStore, StaleSession,
+    TermMatches, TextMatches, VectorMatches, VectorSearch, estimate_frequency,
+};
 pub use store::{Store, StoreError, UnavailableReason};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,

@@ -25,6 +25,7 @@
 
 mod agent;
 mod approvals;
+mod background_index;
 mod clock;
 mod journal;
 mod lease;
@@ -50,6 +51,7 @@ pub use approvals::messages::{
 };
 pub use approvals::store_approver::StoreApprover;
 pub use approvals::{ApprovalDetails, ApprovalService, DecisionTarget, DeliverError};
+pub use background_index::index_after_runs;
 pub use clock::{SystemClock, TimeOrderedIds};
 pub use journal::bus::{
     AttachedConsumer, Bus, BusDelivery, BusSubscription, SessionFollower, StreamPiece,

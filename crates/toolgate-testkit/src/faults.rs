@@ -15,11 +15,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
+    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
+    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
+    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionFilter, SessionId,
+    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A method of a store.
@@ -44,6 +45,16 @@ pub enum StoreCall {
     HideSession,
     RenameSession,
     EraseSession,
+    StaleSessions,
+    IndexBatch,
+    MatchText,
+    MatchVectors,
+    LoadDocuments,
+    UnembeddedDocuments,
+    PutVectors,
+    SessionDirectories,
+    SearchCounts,
+    ClearIndex,
     Turns,
     Approvals,
     SealEntries,
@@ -58,7 +69,8 @@ pub enum StoreCall {
 }
 
 impl StoreCall {
-    /// Checks whether it changes what is stored.
+    /// Checks whether it changes what is stored. The search index is only a projection, which is
+    /// written in the background: its writes are not counted, so that other writes keep their numbers.
     pub const fn is_write(self) -> bool {
         use StoreCall as C;
         matches!(
@@ -275,5 +287,20 @@ impl<S: Store> CatalogueStore for FaultyStore<S> {
         hide_session = HideSession(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session = RenameSession(session: SessionId, title: SessionTitle) -> ();
         erase_session = EraseSession(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+}
+
+impl<S: Store> SearchStore for FaultyStore<S> {
+    with_fault! {
+        stale_sessions = StaleSessions(limit: usize) -> Vec<StaleSession>;
+        index_batch = IndexBatch(batch: IndexBatch) -> bool;
+        match_text = MatchText(search: TextSearch) -> TextMatches;
+        match_vectors = MatchVectors(search: VectorSearch) -> VectorMatches;
+        load_documents = LoadDocuments(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
+        unembedded_documents = UnembeddedDocuments(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
+        put_vectors = PutVectors(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories = SessionDirectories() -> Vec<Arc<str>>;
+        search_counts = SearchCounts(embedder: Option<EmbedderId>) -> SearchCounts;
+        clear_index = ClearIndex() -> ();
     }
 }

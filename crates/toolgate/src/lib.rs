@@ -79,6 +79,7 @@ compile_error!("Toolgate runs on Linux and macOS; other systems are not supporte
 mod error;
 mod evidence;
 pub mod gate;
+pub mod search;
 
 pub use error::{Error, Result};
 pub use evidence::EvidenceService;
@@ -199,10 +200,10 @@ pub mod budget {
 /// Models: providers, a scripted one, recording and replaying, routing and retries.
 pub mod model {
     pub use toolgate_core::{
-        Delta, Effort, FinishReason, InvalidModelName, Media, MediaSource, Message, MessagePart,
-        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
-        ModelSource, NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
-        TaskComplexity, ToolAnswer, ToolChoice, Usage,
+        Delta, Effort, EmbedError, Embedder, EmbedderId, FinishReason, InvalidModelName, Media,
+        MediaSource, Message, MessagePart, MessageRecord, Model, ModelError, ModelErrorKind,
+        ModelName, ModelRequest, ModelRetry, ModelSource, NativeItem, OutputFormat, PartContent,
+        ProviderCall, Reply, Role, RoutedModel, TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };
     pub use toolgate_models::*;
     pub use toolgate_runtime::{
@@ -217,9 +218,9 @@ pub mod store {
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
         LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SessionFilter,
-        SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
-        StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore,
+        SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError,
+        StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
     };
     pub use toolgate_store::*;
 }
@@ -297,6 +298,9 @@ pub mod guide {
     pub mod skills {}
     #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
     pub mod recursive_strategy {}
+    #[cfg(feature = "local-embeddings")]
+    #[doc = include_str!("../../../docs/guide/14-find-share-remember.md")]
+    pub mod find_share_remember {}
 }
 
 /// The program of the README, as a test.

@@ -4,6 +4,7 @@ mod canonical_json;
 mod cassette;
 mod config;
 mod edits;
+mod embeddings;
 mod events;
 mod hosts;
 mod ledger;
@@ -13,6 +14,7 @@ mod paths;
 mod redactor;
 mod renderer;
 mod schemas;
+mod search_query;
 mod shell;
 mod shell_words;
 mod skills;
@@ -39,6 +41,8 @@ pub static TARGETS: &[FuzzTarget] = &[
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,
+    embeddings::TARGET,
+    search_query::TARGET,
 ];
 
 #[cfg(test)]

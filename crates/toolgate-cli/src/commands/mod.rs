@@ -12,6 +12,7 @@ pub mod init;
 pub mod man;
 pub mod receipts;
 pub mod run;
+pub mod search;
 pub mod sessions;
 pub mod stack;
 pub mod tools;

@@ -7,21 +7,25 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
+    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
+    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
+    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter,
+    SessionId, SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
 #[derive(Clone)]
-pub struct StoreHandle(Arc<dyn DynStore>);
+pub struct StoreHandle(Arc<dyn DynStore>, Option<RunEndHook>);
+
+/// Called after the end of a run was stored.
+type RunEndHook = Arc<dyn Fn() + Send + Sync>;
 
 impl StoreHandle {
     /// Creates a handle to a store.
     pub fn new(store: impl Store) -> Self {
-        Self(Arc::new(store))
+        Self(Arc::new(store), None)
     }
 
     /// Appends a batch; see [`EventStore::append`]. The future does not borrow the handle.
@@ -35,7 +39,26 @@ impl StoreHandle {
         at: LogPosition,
         batch: WriteBatch,
     ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.0.clone().append(session, at, batch)
+        let is_end =
+            |event: &Arc<Event>| matches!(event.as_session(), Some(SessionEvent::RunEnded { .. }));
+        let hook = self.1.clone().filter(|_| batch.events.iter().any(is_end));
+        let appended = self.0.clone().append(session, at, batch);
+        match hook {
+            None => appended,
+            Some(hook) => Box::pin(async move {
+                let appended = appended.await?;
+                hook();
+                Ok(appended)
+            }),
+        }
+    }
+
+    /// Calls `hook` whenever the end of a run was stored through this handle or a clone of it. The
+    /// hook has to return at once: the run waits for it.
+    #[must_use]
+    pub fn on_run_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.1 = Some(Arc::new(hook));
+        self
     }
 
     /// Waits for a mailbox item; see [`MailboxStore::wait_for_post`]. The future does not borrow
@@ -142,5 +165,17 @@ passed_on! {
         hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session<'a>(session: SessionId, title: SessionTitle) -> ();
         erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+    SearchStore {
+        stale_sessions<'a>(limit: usize) -> Vec<StaleSession>;
+        index_batch<'a>(batch: IndexBatch) -> bool;
+        match_text<'a>(search: TextSearch) -> TextMatches;
+        match_vectors<'a>(search: VectorSearch) -> VectorMatches;
+        load_documents<'a>(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
+        unembedded_documents<'a>(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
+        put_vectors<'a>(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories<'a>() -> Vec<Arc<str>>;
+        search_counts<'a>(embedder: Option<EmbedderId>) -> SearchCounts;
+        clear_index<'a>() -> ();
     }
 }

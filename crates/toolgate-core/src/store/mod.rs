@@ -1,4 +1,4 @@
-//! The store of sessions: six traits, each with a file of its name in every backend.
+//! The store of sessions: seven traits, each with a file of its name in every backend.
 
 pub(crate) mod accounts;
 pub(crate) mod catalogue;
@@ -11,24 +11,31 @@ pub(crate) mod memory;
 pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod run_record;
+pub(crate) mod search;
 
 use std::sync::Arc;
 
 use crate::{
     AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore, RecordKey,
-    RecordStore, SessionId, Timestamp,
+    RecordStore, SearchStore, SessionId, Timestamp,
 };
 
-/// Durable storage for sessions: all six parts.
+/// Durable storage for sessions: all seven parts.
 ///
 /// When a method that writes returns, what it wrote survives the loss of the process.
 pub trait Store:
-    EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore + SearchStore
 {
 }
 
 impl<S> Store for S where
-    S: EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    S: EventStore
+        + RecordStore
+        + MailboxStore
+        + LedgerStore
+        + AccountStore
+        + CatalogueStore
+        + SearchStore
 {
 }
 

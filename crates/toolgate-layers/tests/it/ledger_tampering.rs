@@ -9,7 +9,7 @@ use serde_json::json;
 use toolgate_core::{
     AccountStore, Call, CallSeed, CatalogueStore, Checkpoint, EventStore, LedgerHead, LedgerKey,
     LedgerName, LedgerStore, LedgerVerification, MailboxStore, MemoryStore, RecordStore,
-    SealedEntry, StoreHandle, Timestamp,
+    SealedEntry, SearchStore, StoreHandle, Timestamp,
 };
 use toolgate_layers::{Ledger, LedgerError, ReceiptFilter, Receipts, verify_export};
 use toolgate_testkit::{TestClock, echo_under, seed};
@@ -237,6 +237,21 @@ impl CatalogueStore for TamperedStore {
         hide_session(session: core::SessionId, at: Option<Timestamp>) -> ();
         rename_session(session: core::SessionId, title: core::SessionTitle) -> ();
         erase_session(session: core::SessionId, now: Timestamp) -> core::ErasedSessions;
+    }
+}
+
+impl SearchStore for TamperedStore {
+    passes_on! {
+        stale_sessions(limit: usize) -> Vec<core::StaleSession>;
+        index_batch(batch: core::IndexBatch) -> bool;
+        match_text(search: core::TextSearch) -> core::TextMatches;
+        match_vectors(search: core::VectorSearch) -> core::VectorMatches;
+        load_documents(ids: Vec<core::SearchDocumentId>) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
+        unembedded_documents(embedder: core::EmbedderId, limit: usize) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
+        put_vectors(embedder: core::EmbedderId, vectors: Vec<(core::SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories() -> Vec<Arc<str>>;
+        search_counts(embedder: Option<core::EmbedderId>) -> core::SearchCounts;
+        clear_index() -> ();
     }
 }
 

@@ -9,5 +9,6 @@ mod migrations;
 mod outages;
 mod processes;
 mod same_answers;
+mod search;
 mod suite;
 mod support;

@@ -2,7 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
-use toolgate_core::{AnyLayer, Hooks, Keyring, Payer, Prices, Registry, Stack, StoreHandle};
+use toolgate_core::{
+    AnyLayer, Hooks, Keyring, Payer, Prices, Registry, SearchService, Stack, StoreHandle,
+};
 use toolgate_layers::{
     CommandHooks, Config, Configurable as _, ConfiguredHooks, FilePreview, KnownSecrets, PathBase,
     Resources, RuleBook, SecretScanner, SecretScannerOptions, SharedRedactor,
@@ -18,6 +20,7 @@ use crate::{
         builder::GateOptions,
         models,
     },
+    search::SearchSection,
 };
 
 /// Everything that is built from the configuration, together.
@@ -36,6 +39,7 @@ pub(super) struct GateAssembly {
     pub(super) prices: Prices,
     pub(super) skills: Option<Skills>,
     pub(super) project: ProjectInstructions,
+    pub(super) search: SearchService,
 }
 
 impl GateAssembly {
@@ -76,6 +80,7 @@ impl GateAssembly {
         Ok(Self {
             agents: AgentsSection::of(&config)?,
             project: ProjectInstructions::find(options, &run)?,
+            search: search_service(options, &config, store)?,
             routing,
             config,
             run,
@@ -89,6 +94,24 @@ impl GateAssembly {
             skills,
         })
     }
+}
+
+/// Builds the search with the embedder of the builder, or else that of the section `[search]`.
+fn search_service(
+    options: &GateOptions,
+    config: &Config,
+    store: &StoreHandle,
+) -> Result<SearchService> {
+    let service = SearchService::new(store.clone(), options.dispatch.clock().clone());
+    let configured = || config.section::<SearchSection>()?.open_embedder();
+    let embedder = match &options.embedder {
+        Some(embedder) => Some(embedder.clone()),
+        None => configured()?,
+    };
+    Ok(match embedder {
+        Some(embedder) => service.with_embedder(embedder),
+        None => service,
+    })
 }
 
 /// Adds the commands of the file to the hooks of the stack.

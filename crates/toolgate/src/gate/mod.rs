@@ -22,12 +22,13 @@ use std::path::Path;
 use serde_json::Value;
 use toolgate_core::{
     Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
-    RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
-    View,
+    RegisterError, Registry, SearchService, SessionId, Stack, StoreHandle, Tool, ToolName,
+    ToolRequest, ToolSpec, View,
 };
 use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
 use toolgate_runtime::{
     ApprovalService, Dispatcher, DispatcherBuilder, Gated, Session, SessionBuilder,
+    index_after_runs,
 };
 
 #[cfg(feature = "tools")]
@@ -408,7 +409,7 @@ impl Gate {
     }
 
     fn dispatcher_setup(&self) -> impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + use<> {
-        let store = self.store.clone();
+        let store = index_after_runs(self.store.clone(), self.search());
         let keyring = self.keyring.clone();
         let redactor = self.assembly.redactor.clone();
         let approver = self.assembly.approver.clone();
@@ -490,6 +491,11 @@ impl Gate {
             .keyring(self.keyring.clone())
             .redactor(self.assembly.redactor.clone())
             .notify_layers(&self.assembly.stack)
+    }
+
+    /// Returns the search over all sessions of the store.
+    pub fn search(&self) -> SearchService {
+        self.assembly.search.clone()
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

@@ -17,6 +17,7 @@ use crate::{
         ApproveMode,
         models::{SCRIPT_PROVIDER, parse_model_name},
     },
+    search::SearchSection,
 };
 
 /// `[run]`: the options of a run.
@@ -322,6 +323,7 @@ pub fn gate_catalog() -> Catalog {
         .with_section::<RoutingSection>()
         .with_section::<StandingRulesSection>()
         .with_section::<HooksSection>()
+        .with_section::<SearchSection>()
         .with_section::<AgentsSection>();
     #[cfg(feature = "tools")]
     let catalog = catalog.with_section::<ToolsSection>();

@@ -6,6 +6,7 @@ use serde_json::json;
 use toolgate::{
     RunEnd,
     event::Cost,
+    search::{SearchTime, is_project, split_words},
     store::{
         ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
         SessionTitle, StoreError, StoreHandle,
@@ -16,6 +17,7 @@ use toolgate::{
 use super::SessionsListArgs;
 use crate::{
     CliError, CommandContext, Exit,
+    commands::search::resolve_project,
     env::{holders::SessionHolder, ids, style, times},
     show::{
         render::{StyledLine, TextTable},
@@ -67,8 +69,12 @@ pub(super) async fn list_sessions(
         if entries.len() >= args.limit {
             break;
         }
-        if args.all || row.parent.is_none() {
-            entries.push(load_entry(&store, row).await?);
+        if (args.all || row.parent.is_none()) && matches_row(&row, args, cx) {
+            let entry = load_entry(&store, row).await?;
+            let is_wanted = |status: &String| entry.stands.json_word() == status;
+            if args.status.as_ref().is_none_or(is_wanted) {
+                entries.push(entry);
+            }
         }
     }
     entries.reverse();
@@ -77,10 +83,56 @@ pub(super) async fn list_sessions(
             .iter()
             .try_for_each(|entry| cx.out.print_json(&entry_json(entry)))?
     } else {
-        let is_narrowed = args.unfinished || args.principal.is_some() || !args.labels.is_empty();
+        let is_narrowed = args.is_narrowed();
         print_entries(cx, &entries, is_narrowed)?
     }
     Ok(Exit::Done)
+}
+
+impl SessionsListArgs {
+    /// Checks whether not every session is asked for.
+    fn is_narrowed(&self) -> bool {
+        self.unfinished
+            || self.principal.is_some()
+            || !self.labels.is_empty()
+            || self.project.is_some()
+            || self.after.is_some()
+            || self.before.is_some()
+            || self.status.is_some()
+            || self.title.is_some()
+    }
+}
+
+/// Checks whether a session passes the filters that need only its row.
+fn matches_row(row: &SessionRow, args: &SessionsListArgs, cx: &CommandContext) -> bool {
+    let now = times::current_time();
+    let is_project = |wanted: &String| {
+        let wanted = resolve_project(cx, wanted);
+        row.directory
+            .as_deref()
+            .is_some_and(|directory| is_project(directory, &wanted))
+    };
+    let title = row.title.as_ref().map_or("", SessionTitle::as_str);
+    let has_words = |wanted: &String| {
+        let known = split_words(title);
+        let mut wanted = split_words(wanted).into_iter();
+        wanted.all(|word| known.iter().any(|known| known.text == word.text))
+    };
+    args.project.as_ref().is_none_or(is_project)
+        && args
+            .after
+            .is_none_or(|after| row.updated_at >= after.resolve(now))
+        && args
+            .before
+            .is_none_or(|before| row.updated_at < before.resolve(now))
+        && args.title.as_ref().is_none_or(has_words)
+}
+
+/// Parses a time of the command line.
+pub(super) fn parse_search_time(text: &str) -> Result<SearchTime, String> {
+    SearchTime::parse(text).ok_or_else(|| {
+        "write a date such as 2026-01-31, a time such as 2026-01-31T12:00:00Z, or an age such as 3d".to_owned()
+    })
 }
 
 /// Parses a label of the command line.

@@ -6,6 +6,7 @@ mod events;
 mod ledgers;
 mod mailbox;
 mod records;
+mod search;
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use crate::{
     ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, RecordKey, SealedEntry, SessionId,
     SessionTitle, StoreRecord, Timestamp, TurnId, TurnRow,
-    store::memory::accounts::MemoryAccountBook,
+    store::memory::{accounts::MemoryAccountBook, search::MemoryIndex},
 };
 
 /// A store in memory. Its data lives as long as any clone of it.
@@ -45,6 +46,7 @@ struct MemoryState {
     till: MemoryAccountBook,
     /// The number of the last use of any session.
     last_use: u64,
+    index: MemoryIndex,
 }
 
 #[derive(Default)]
@@ -57,6 +59,10 @@ struct MemorySession {
     directory: Option<Arc<str>>,
     /// The title that the session was given.
     renamed: Option<SessionTitle>,
+    /// The number of the last event that is indexed.
+    indexed: u64,
+    /// True if the title that it was given is not indexed yet.
+    is_retitled: bool,
     last_use: u64,
     posts: BTreeMap<u64, MailboxItem>,
     /// The number of the newest mailbox item.
