@@ -117,7 +117,9 @@ pub use search::answer::{
 };
 pub use search::document::{SearchDocument, SearchDocumentId, SearchKind};
 pub use search::entry::{IndexEntry, WordCounts};
-pub use search::filter::{InvalidSearchFilter, SEARCH_FILTER_WORDS, SearchFilter, SearchTime, is_project};
+pub use search::filter::{
+    InvalidSearchFilter, SEARCH_FILTER_WORDS, SearchFilter, SearchTime, is_project,
+};
 pub use search::indexing::SearchProgress;
 pub use search::query::SearchQuery;
 pub use search::rank::{RankedDocument, fuse_rankings, rank_text};

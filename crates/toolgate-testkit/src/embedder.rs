@@ -52,7 +52,9 @@ impl WordEmbedder {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         for value in vector {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             *value += ((state >> 40) as f32 / (1_u64 << 23) as f32) - 1.0;
         }
     }

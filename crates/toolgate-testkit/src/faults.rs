@@ -16,12 +16,11 @@ use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
     CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
-    IndexBatch, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
+    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
+    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
     SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionFilter, SessionId,
-    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches, TextSearch,
-    Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
+    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A method of a store.

@@ -201,9 +201,9 @@ pub mod budget {
 pub mod model {
     pub use toolgate_core::{
         Delta, Effort, EmbedError, Embedder, EmbedderId, FinishReason, InvalidModelName, Media,
-        MediaSource, Message, MessagePart, MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
-        ModelSource, NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
-        TaskComplexity, ToolAnswer, ToolChoice, Usage,
+        MediaSource, Message, MessagePart, MessageRecord, Model, ModelError, ModelErrorKind,
+        ModelName, ModelRequest, ModelRetry, ModelSource, NativeItem, OutputFormat, PartContent,
+        ProviderCall, Reply, Role, RoutedModel, TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };
     pub use toolgate_models::*;
     pub use toolgate_runtime::{
@@ -219,8 +219,8 @@ pub mod store {
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
         LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
         RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore,
-        SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
-        StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError,
+        StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
     };
     pub use toolgate_store::*;
 }

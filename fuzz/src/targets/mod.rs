@@ -14,6 +14,7 @@ mod paths;
 mod redactor;
 mod renderer;
 mod schemas;
+mod search_query;
 mod shell;
 mod shell_words;
 mod skills;
@@ -41,6 +42,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     messages::TARGET,
     schemas::TARGET,
     embeddings::TARGET,
+    search_query::TARGET,
 ];
 
 #[cfg(test)]

@@ -80,9 +80,17 @@ impl SearchRequest {
 
     /// Returns the number by which a cursor knows its search.
     pub(crate) fn fingerprint(&self) -> u64 {
-        let told = format!("{:?} {:?} {:?}", self.text.as_bytes(), self.mode, self.filter);
+        let told = format!(
+            "{:?} {:?} {:?}",
+            self.text.as_bytes(),
+            self.mode,
+            self.filter
+        );
         let digest = Digest::of_bytes(told.as_bytes());
-        let first = digest.as_bytes().first_chunk::<8>().expect("a digest has 32 bytes");
+        let first = digest
+            .as_bytes()
+            .first_chunk::<8>()
+            .expect("a digest has 32 bytes");
         u64::from_le_bytes(*first)
     }
 }
@@ -232,7 +240,9 @@ impl FromStr for SearchCursor {
         if text.len() > longest {
             return Err(InvalidSearchCursor);
         }
-        let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidSearchCursor)?;
+        let bytes = URL_SAFE_NO_PAD
+            .decode(text)
+            .map_err(|_| InvalidSearchCursor)?;
         let (fingerprint, mut rest) = bytes.split_first_chunk::<8>().ok_or(InvalidSearchCursor)?;
         let mut hits = Vec::new();
         let mut last = 0_i64;
@@ -288,8 +298,12 @@ impl SearchError {
     /// Returns what the user can do, if there is something.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::OtherSearch => Some("repeat the query, the mode and the filters of the first page"),
-            Self::Embed(_) => Some("use the mode text, or check the section [search] of the configuration"),
+            Self::OtherSearch => {
+                Some("repeat the query, the mode and the filters of the first page")
+            }
+            Self::Embed(_) => {
+                Some("use the mode text, or check the section [search] of the configuration")
+            }
             Self::Store(_) => None,
         }
     }
@@ -319,11 +333,22 @@ mod tests {
 
     #[test]
     fn a_cursor_belongs_to_one_search() {
-        let hits = [RankedDocument { id: SearchDocumentId::new(1), score: 0.5 }];
+        let hits = [RankedDocument {
+            id: SearchDocumentId::new(1),
+            score: 0.5,
+        }];
         let request = SearchRequest::new("a b");
         let cursor = SearchCursor::new(request.fingerprint(), &hits).expect("there is a hit");
         assert!(cursor.hits_of(request.fingerprint()).is_some());
-        assert!(cursor.hits_of(SearchRequest::new("a c").fingerprint()).is_none());
-        assert!(cursor.hits_of(request.mode(SearchMode::Text).fingerprint()).is_none());
+        assert!(
+            cursor
+                .hits_of(SearchRequest::new("a c").fingerprint())
+                .is_none()
+        );
+        assert!(
+            cursor
+                .hits_of(request.mode(SearchMode::Text).fingerprint())
+                .is_none()
+        );
     }
 }

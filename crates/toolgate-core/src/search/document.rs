@@ -119,13 +119,18 @@ impl SearchDocument {
             EventBody::Tool(invocation, event) => tool_content(invocation, event)?,
             EventBody::Turn(..) => return None,
         };
-        let has_word = content.text.chars().any(|character| !character.is_whitespace());
+        let has_word = content
+            .text
+            .chars()
+            .any(|character| !character.is_whitespace());
         let info = event.turn_info();
         has_word.then(|| Self {
             session: info.session,
             sequence: event.sequence(),
             kind: content.kind,
-            tool: event.as_tool().map(|(invocation, _)| invocation.tool.clone()),
+            tool: event
+                .as_tool()
+                .map(|(invocation, _)| invocation.tool.clone()),
             status: content.status,
             agent: agent_of(info),
             model: info.model.clone(),
@@ -282,7 +287,13 @@ mod tests {
     fn arguments_are_read_as_plain_lines() {
         let value = json!({"path": "src/a b.rs", "lines": [1, 2], "deep": {"text": "one\ntwo"}, "none": null});
         let text = plain_text(&value);
-        for line in ["path: src/a b.rs", "lines: 1", "lines: 2", "text: one", "two"] {
+        for line in [
+            "path: src/a b.rs",
+            "lines: 1",
+            "lines: 2",
+            "text: one",
+            "two",
+        ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
         assert_eq!(text.lines().count(), 5);

@@ -135,8 +135,9 @@ fn hash_name(name: &str) -> u32 {
 
 /// FNV-1a: it is stored, so it must be the same in every version and process.
 fn hash_bytes(start: u32, text: &str) -> u32 {
-    text.bytes()
-        .fold(start, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    text.bytes().fold(start, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +149,15 @@ mod tests {
         let counts = WordCounts::count(["a", "b", "a"].into_iter(), ["ab"].into_iter());
         let read = WordCounts::from_bytes(&counts.to_bytes());
         assert_eq!(read, counts);
-        assert_eq!((read.length(), read.of_word("a"), read.of_word("c"), read.of_name("ab")), (3, 2, 0, 1));
+        assert_eq!(
+            (
+                read.length(),
+                read.of_word("a"),
+                read.of_word("c"),
+                read.of_name("ab")
+            ),
+            (3, 2, 0, 1)
+        );
         assert_eq!(read.of_word("ab"), 0, "a name is not a word");
     }
 

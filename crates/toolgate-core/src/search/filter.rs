@@ -73,7 +73,9 @@ impl SearchFilter {
         };
         match name {
             "session" if !is_id_prefix(value) => {
-                return Err(invalid("an id of a session, or at least 4 characters of it"));
+                return Err(invalid(
+                    "an id of a session, or at least 4 characters of it",
+                ));
             }
             "session" => push_value(&mut self.sessions, value.to_ascii_lowercase()),
             "role" => {
@@ -131,13 +133,22 @@ impl SearchFilter {
         required.after = self.after.map(|time| time.resolve(now));
         required.before = self.before.map(|time| time.resolve(now));
         let sessions = self.sessions.iter();
-        let sessions = sessions.flat_map(|id| [SearchFacet::session_prefix(id), SearchFacet::session_suffix(id)]);
+        let sessions = sessions.flat_map(|id| {
+            [
+                SearchFacet::session_prefix(id),
+                SearchFacet::session_suffix(id),
+            ]
+        });
         let kinds = self.kinds.iter().copied().map(SearchFacet::kind);
-        let projects = directories
-            .iter()
-            .filter(|directory| self.projects.iter().any(|wanted| is_project(directory, wanted)));
+        let projects = directories.iter().filter(|directory| {
+            self.projects
+                .iter()
+                .any(|wanted| is_project(directory, wanted))
+        });
         // The number of directories is not limited, but a query is.
-        let projects = projects.take(MAX_VALUES * 4).map(|directory| SearchFacet::project(directory));
+        let projects = projects
+            .take(MAX_VALUES * 4)
+            .map(|directory| SearchFacet::project(directory));
         let named = |names: &[String], facet: fn(&str) -> SearchFacet| {
             names.iter().map(|name| facet(name)).collect::<Vec<_>>()
         };
@@ -145,17 +156,27 @@ impl SearchFilter {
             (self.sessions.is_empty(), sessions.collect()),
             (self.kinds.is_empty(), kinds.collect()),
             (self.tools.is_empty(), named(&self.tools, SearchFacet::tool)),
-            (self.statuses.is_empty(), named(&self.statuses, SearchFacet::status)),
+            (
+                self.statuses.is_empty(),
+                named(&self.statuses, SearchFacet::status),
+            ),
             (self.projects.is_empty(), projects.collect()),
-            (self.agents.is_empty(), named(&self.agents, SearchFacet::agent)),
-            (self.models.is_empty(), named(&self.models, SearchFacet::model)),
+            (
+                self.agents.is_empty(),
+                named(&self.agents, SearchFacet::agent),
+            ),
+            (
+                self.models.is_empty(),
+                named(&self.models, SearchFacet::model),
+            ),
         ];
         let asked = groups.into_iter().filter(|(is_empty, _)| !is_empty);
         required.facets.extend(asked.map(|(_, group)| group));
     }
 }
 
-const TIMES: &str = "a date such as 2026-01-31, a time such as 2026-01-31T12:00:00Z, or an age such as 3d";
+const TIMES: &str =
+    "a date such as 2026-01-31, a time such as 2026-01-31T12:00:00Z, or an age such as 3d";
 
 impl SearchTime {
     /// Parses a date (`2026-01-31`, in UTC), a time (RFC 3339) or an age (`3d`, `2w`, `1h 30m`).
@@ -173,7 +194,9 @@ impl SearchTime {
         if let Some(days) = long_age(text) {
             return Some(Self::Ago(Duration::from_secs(days.checked_mul(86_400)?)));
         }
-        text.parse::<HumanDuration>().ok().map(|age| Self::Ago(age.get()))
+        text.parse::<HumanDuration>()
+            .ok()
+            .map(|age| Self::Ago(age.get()))
     }
 
     /// Returns the point in time.
@@ -210,7 +233,9 @@ fn push_value(values: &mut Vec<String>, value: String) {
 
 fn is_id_prefix(value: &str) -> bool {
     let digits = value.chars().filter(char::is_ascii_hexdigit).count();
-    let is_id = value.chars().all(|character| character.is_ascii_hexdigit() || character == '-');
+    let is_id = value
+        .chars()
+        .all(|character| character.is_ascii_hexdigit() || character == '-');
     is_id && (4..=32).contains(&digits)
 }
 
@@ -227,7 +252,11 @@ fn statuses_of_word(word: &str) -> Vec<&'static str> {
         "failed" => *status != Status::Ok && *status != Status::DryRun,
         word => status.as_str() == word,
     };
-    Status::ALL.iter().filter(|status| wanted(status)).map(|status| status.as_str()).collect()
+    Status::ALL
+        .iter()
+        .filter(|status| wanted(status))
+        .map(|status| status.as_str())
+        .collect()
 }
 
 fn known_statuses() -> String {
@@ -262,12 +291,22 @@ mod tests {
     fn times_are_dates_moments_or_ages() {
         let at = |text: &str| Some(SearchTime::At(text.parse().expect("a time")));
         assert_eq!(SearchTime::parse("2026-01-31"), at("2026-01-31T00:00:00Z"));
-        assert_eq!(SearchTime::parse("2026-01-31T12:00:00Z"), at("2026-01-31T12:00:00Z"));
+        assert_eq!(
+            SearchTime::parse("2026-01-31T12:00:00Z"),
+            at("2026-01-31T12:00:00Z")
+        );
         let ago = |secs| Some(SearchTime::Ago(Duration::from_secs(secs)));
         assert_eq!(SearchTime::parse("3d"), ago(3 * 86_400));
         assert_eq!(SearchTime::parse("2w"), ago(14 * 86_400));
         assert_eq!(SearchTime::parse("90m"), ago(90 * 60));
-        for text in ["", "yesterday", "3", "-1h", "99999999999999999999d", "2026-13-01"] {
+        for text in [
+            "",
+            "yesterday",
+            "3",
+            "-1h",
+            "99999999999999999999d",
+            "2026-13-01",
+        ] {
             assert_eq!(SearchTime::parse(text), None, "{text}");
         }
     }
@@ -275,7 +314,13 @@ mod tests {
     #[test]
     fn a_project_is_named_by_its_path_or_its_end() {
         let path = "/home/ann/shop/api";
-        for wanted in [path, "/home/ann/shop", "api", "shop/api", "/home/ann/shop/api/"] {
+        for wanted in [
+            path,
+            "/home/ann/shop",
+            "api",
+            "shop/api",
+            "/home/ann/shop/api/",
+        ] {
             assert!(is_project(path, wanted), "{wanted}");
         }
         for wanted in ["", "pi", "shop", "/home/ann/sho", "ann/shop"] {

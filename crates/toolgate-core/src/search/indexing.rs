@@ -77,7 +77,10 @@ async fn index_session(
     stale: StaleSession,
     most_events: u64,
 ) -> Result<IndexedPart, StoreError> {
-    let mut part = IndexedPart { events: 0, is_moved: false };
+    let mut part = IndexedPart {
+        events: 0,
+        is_moved: false,
+    };
     let mut from = stale.indexed;
     let mut needs_title = stale.is_retitled;
     loop {
@@ -130,14 +133,25 @@ fn take_entries(page: &[Arc<Event>], from: u64, stale: &StaleSession) -> (Vec<In
 /// Checks whether the title of a session is not that of its first message: it was given one before
 /// there was an index.
 fn has_own_title(first_events: &[Arc<Event>], title: Option<&SessionTitle>) -> bool {
-    let message = first_events.iter().find_map(|event| match event.as_session() {
-        Some(SessionEvent::UserMessage { text: Some(text), steering: false, .. }) => Some(text),
-        _ => None,
-    });
+    let message = first_events
+        .iter()
+        .find_map(|event| match event.as_session() {
+            Some(SessionEvent::UserMessage {
+                text: Some(text),
+                steering: false,
+                ..
+            }) => Some(text),
+            _ => None,
+        });
     match (title, message) {
         // Titles that a migration made are cut differently, so only the beginnings are compared.
         (Some(title), Some(message)) => {
-            let start: String = title.as_str().chars().take(40).filter(|c| c.is_alphanumeric()).collect();
+            let start: String = title
+                .as_str()
+                .chars()
+                .take(40)
+                .filter(|c| c.is_alphanumeric())
+                .collect();
             let said = message.chars().take(400).filter(|c| c.is_alphanumeric());
             !said.collect::<String>().starts_with(&start)
         }
@@ -167,7 +181,9 @@ pub(crate) async fn embed_documents(
     while progress.embedded < most_documents {
         let left = usize::try_from(most_documents - progress.embedded).unwrap_or(usize::MAX);
         let wanted = left.min(EMBEDDED_AT_ONCE);
-        let documents = store.unembedded_documents(embedder.id().clone(), wanted).await?;
+        let documents = store
+            .unembedded_documents(embedder.id().clone(), wanted)
+            .await?;
         if documents.is_empty() {
             progress.is_complete = true;
             return Ok(progress);
@@ -181,7 +197,11 @@ pub(crate) async fn embed_documents(
         if vectors.len() != documents.len() {
             return Err(SearchError::Embed(crate::EmbedError::Model {
                 embedder: embedder.id().clone(),
-                reason: format!("it returned {} vectors for {} texts", vectors.len(), documents.len()),
+                reason: format!(
+                    "it returned {} vectors for {} texts",
+                    vectors.len(),
+                    documents.len()
+                ),
             }));
         }
         let ids = documents.iter().map(|(id, _)| *id);

@@ -49,7 +49,9 @@ impl SearchQuery {
         let mut query = Self::default();
         let read = truncate_bytes(text, MAX_BYTES);
         if read.len() < text.len() {
-            query.hint(format!("only the first {MAX_BYTES} bytes of the query were used"));
+            query.hint(format!(
+                "only the first {MAX_BYTES} bytes of the query were used"
+            ));
         }
         let mut rest = read;
         while let Some(part) = next_part(&mut rest) {
@@ -144,12 +146,19 @@ fn next_part<'a>(rest: &mut &'a str) -> Option<QueryPart<'a>> {
     if text.is_empty() {
         return None;
     }
-    let excluded = text.strip_prefix('-').filter(|after| !after.starts_with(is_blank) && !after.is_empty());
+    let excluded = text
+        .strip_prefix('-')
+        .filter(|after| !after.starts_with(is_blank) && !after.is_empty());
     let body = excluded.unwrap_or(text);
     let is_excluded = excluded.is_some();
     if let Some(quoted) = body.strip_prefix('"') {
         let text = take_quoted(quoted, rest);
-        return Some(QueryPart { text, is_quoted: true, is_excluded, name: None });
+        return Some(QueryPart {
+            text,
+            is_quoted: true,
+            is_excluded,
+            name: None,
+        });
     }
     let end = body.find(is_blank).unwrap_or(body.len());
     let word = &body[..end];
@@ -158,11 +167,21 @@ fn next_part<'a>(rest: &mut &'a str) -> Option<QueryPart<'a>> {
         if SEARCH_FILTER_WORDS.contains(&name) && !is_excluded {
             let quoted = &body[end - value.len()..];
             let text = take_quoted(quoted, rest);
-            return Some(QueryPart { text, is_quoted: true, is_excluded, name: Some(name) });
+            return Some(QueryPart {
+                text,
+                is_quoted: true,
+                is_excluded,
+                name: Some(name),
+            });
         }
     }
     *rest = &body[end..];
-    Some(QueryPart { text: word, is_quoted: false, is_excluded, name: None })
+    Some(QueryPart {
+        text: word,
+        is_quoted: false,
+        is_excluded,
+        name: None,
+    })
 }
 
 /// Returns the text up to the closing quote, or to the end if there is none.
@@ -199,16 +218,26 @@ mod tests {
     use super::*;
 
     fn words(query: &SearchQuery) -> Vec<String> {
-        query.terms.iter().map(|term| term.words.join(" ")).collect()
+        query
+            .terms
+            .iter()
+            .map(|term| term.words.join(" "))
+            .collect()
     }
 
     #[test]
     fn words_phrases_prefixes_and_exclusions_are_told_apart() {
-        let query = SearchQuery::parse(r#"fix getUserId migr* "exact phrase" -old -"very old" - "open end"#);
+        let query = SearchQuery::parse(
+            r#"fix getUserId migr* "exact phrase" -old -"very old" - "open end"#,
+        );
         assert_eq!(words(&query), ["fix", "get user id", "migr"]);
         assert_eq!(query.terms[1].joined.as_deref(), Some("getuserid"));
         assert!(query.terms[2].is_prefix);
-        let phrases: Vec<_> = query.phrases.iter().map(|term| term.words.join(" ")).collect();
+        let phrases: Vec<_> = query
+            .phrases
+            .iter()
+            .map(|term| term.words.join(" "))
+            .collect();
         assert_eq!(phrases, ["exact phrase", "open end"]);
         assert_eq!(query.excluded.len(), 2);
         assert_eq!(query.plain_text, "fix getUserId migr exact phrase open end");
@@ -233,7 +262,12 @@ mod tests {
 
     #[test]
     fn a_huge_query_is_bounded() {
-        for text in ["word ".repeat(200_000), "x".repeat(1_000_000), "\"".repeat(1_000_000), "-a ".repeat(400_000)] {
+        for text in [
+            "word ".repeat(200_000),
+            "x".repeat(1_000_000),
+            "\"".repeat(1_000_000),
+            "-a ".repeat(400_000),
+        ] {
             let query = SearchQuery::parse(&text);
             assert!(query.terms.len() <= MAX_TERMS && query.excluded.len() <= MAX_TERMS);
             assert!(!query.hints.is_empty(), "it says so");
@@ -242,7 +276,15 @@ mod tests {
 
     #[test]
     fn operators_and_nul_are_only_text() {
-        for text in ["a AND b OR (c", "NEAR(a b, 5)", "col:a^2", "a\0b", "'; DROP TABLE x; --", "***", "\u{202e}"] {
+        for text in [
+            "a AND b OR (c",
+            "NEAR(a b, 5)",
+            "col:a^2",
+            "a\0b",
+            "'; DROP TABLE x; --",
+            "***",
+            "\u{202e}",
+        ] {
             let query = SearchQuery::parse(text);
             assert!(query.filter.is_empty(), "{text:?}");
         }

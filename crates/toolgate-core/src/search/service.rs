@@ -5,9 +5,10 @@ use std::{fmt, sync::Arc};
 use hashbrown::HashMap;
 
 use crate::{
-    Clock, Embedder, MatchTerm, RankedDocument, SearchAnswer, SearchCounts, SearchCursor, SearchDocument,
-    SearchDocumentId, SearchError, SearchHit, SearchMode, SearchProgress, SearchRequest,
-    SearchRequirement, SearchSnippet, StoreHandle, TextSearch, VectorQuery, VectorSearch,
+    Clock, Embedder, MatchTerm, RankedDocument, SearchAnswer, SearchCounts, SearchCursor,
+    SearchDocument, SearchDocumentId, SearchError, SearchHit, SearchMode, SearchProgress,
+    SearchRequest, SearchRequirement, SearchSnippet, StoreHandle, TextSearch, VectorQuery,
+    VectorSearch,
     search::{
         indexing::{embed_documents, index_events},
         rank::{RANK_DEPTH, fuse_rankings, rank_text, scale_scores},
@@ -21,10 +22,10 @@ const EVENTS_BEFORE_ANSWER: u64 = 2_000;
 const EMBEDDED_BEFORE_ANSWER: u64 = 256;
 
 /// The number of documents that are ranked for one query: the newest ones of each word.
-const MAX_CANDIDATES: usize = 1_200;
+const MAX_CANDIDATES: usize = 800;
 
 /// The number of documents that a filter may leave for semantic search: the newest ones.
-const MAX_ALLOWED: usize = 50_000;
+const MAX_ALLOWED: usize = 20_000;
 
 /// Documents that are loaded already.
 type LoadedDocuments = HashMap<SearchDocumentId, SearchDocument>;
@@ -135,13 +136,20 @@ impl SearchService {
         mut report: impl FnMut(SearchProgress),
     ) -> Result<SearchProgress, SearchError> {
         let mut total = index_events(&self.store, u64::MAX, |events| {
-            report(SearchProgress { events, ..SearchProgress::default() });
+            report(SearchProgress {
+                events,
+                ..SearchProgress::default()
+            });
         })
         .await?;
         if let Some(embedder) = &self.embedder {
             let events = total.events;
             let done = embed_documents(&self.store, &**embedder, u64::MAX, |embedded| {
-                report(SearchProgress { events, embedded, is_complete: false });
+                report(SearchProgress {
+                    events,
+                    embedded,
+                    is_complete: false,
+                });
             })
             .await?;
             total.embedded = done.embedded;
@@ -202,16 +210,30 @@ impl SearchService {
             ..SearchRequirement::default()
         };
         filter.apply(&mut required, self.clock.now(), &directories);
-        let text = match mode {
-            SearchMode::Text | SearchMode::Hybrid => self.rank_words(request, &required, answer, loaded).await?,
-            SearchMode::Semantic => Vec::new(),
-        };
-        let semantic = match mode {
-            SearchMode::Semantic | SearchMode::Hybrid => {
-                self.rank_meaning(request, &required, answer).await?
+        let mut meant = SearchAnswer::default();
+        // At the same time: a store has a thread for each.
+        let (text, semantic) = futures::join!(
+            async {
+                match mode {
+                    SearchMode::Text | SearchMode::Hybrid => {
+                        self.rank_words(request, &required, answer, loaded).await
+                    }
+                    SearchMode::Semantic => Ok(Vec::new()),
+                }
+            },
+            async {
+                match mode {
+                    SearchMode::Semantic | SearchMode::Hybrid => {
+                        self.rank_meaning(request, &required, &mut meant).await
+                    }
+                    SearchMode::Text => Ok(Vec::new()),
+                }
             }
-            SearchMode::Text => Vec::new(),
-        };
+        );
+        let text = text?;
+        let semantic = semantic?;
+        answer.hints.append(&mut meant.hints);
+        answer.notices.append(&mut meant.notices);
         let mut ranking = match mode {
             SearchMode::Text => text,
             SearchMode::Semantic => semantic,
@@ -257,12 +279,18 @@ impl SearchService {
         let Some(embedder) = self.embedder.as_ref().filter(|_| !plain.is_empty()) else {
             return Ok(Vec::new());
         };
-        let embedded = embed_documents(&self.store, &**embedder, EMBEDDED_BEFORE_ANSWER, |_| ()).await?;
+        let embedded =
+            embed_documents(&self.store, &**embedder, EMBEDDED_BEFORE_ANSWER, |_| ()).await?;
         if !embedded.is_complete {
-            answer.notices.push("some documents are not embedded yet, so semantic search is incomplete".into());
+            answer.notices.push(
+                "some documents are not embedded yet, so semantic search is incomplete".into(),
+            );
         }
         let vectors = embedder.embed(&[plain]).await?;
-        let Some(vector) = vectors.first().filter(|vector| vector.iter().any(|value| *value != 0.0)) else {
+        let Some(vector) = vectors
+            .first()
+            .filter(|vector| vector.iter().any(|value| *value != 0.0))
+        else {
             return Ok(Vec::new());
         };
         let search = VectorSearch {
@@ -282,8 +310,12 @@ impl SearchService {
     async fn index_new_events(&self, answer: &mut SearchAnswer) -> Result<(), SearchError> {
         let progress = index_events(&self.store, EVENTS_BEFORE_ANSWER, |_| ()).await?;
         if !progress.is_complete {
-            answer.notices.push("new events are not indexed yet, so the newest hits may be missing".into());
-            answer.hints.push("`toolgate search reindex --continue` indexes everything now".into());
+            answer
+                .notices
+                .push("new events are not indexed yet, so the newest hits may be missing".into());
+            answer
+                .hints
+                .push("`toolgate search reindex --continue` indexes everything now".into());
         }
         Ok(())
     }
@@ -294,7 +326,10 @@ impl SearchService {
         page: &[RankedDocument],
         mut loaded: LoadedDocuments,
     ) -> Result<Vec<SearchHit>, SearchError> {
-        let missing = page.iter().map(|hit| hit.id).filter(|id| !loaded.contains_key(id));
+        let missing = page
+            .iter()
+            .map(|hit| hit.id)
+            .filter(|id| !loaded.contains_key(id));
         let missing: Vec<_> = missing.collect();
         if !missing.is_empty() {
             loaded.extend(self.store.load_documents(missing).await?);
@@ -341,6 +376,8 @@ fn empty_hint(request: &SearchRequest) -> &'static str {
 impl fmt::Debug for SearchService {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let embedder = self.embedder.as_ref().map(|embedder| embedder.id().clone());
-        f.debug_struct("SearchService").field("embedder", &embedder).finish_non_exhaustive()
+        f.debug_struct("SearchService")
+            .field("embedder", &embedder)
+            .finish_non_exhaustive()
     }
 }

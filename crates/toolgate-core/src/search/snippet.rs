@@ -36,9 +36,8 @@ impl SearchSnippet {
         let found = find_matches(text, terms);
         let start = best_start(&found);
         let window = snippet_window(text, start);
-        let inside = |found: &FoundMatch| {
-            found.range.start >= window.start && found.range.end <= window.end
-        };
+        let inside =
+            |found: &FoundMatch| found.range.start >= window.start && found.range.end <= window.end;
         let mut matches: Vec<Range<usize>> = Vec::new();
         for found in found.iter().filter(|found| inside(found)).take(MAX_MATCHES) {
             let range = found.range.start - window.start..found.range.end - window.start;
@@ -75,7 +74,9 @@ fn find_matches(text: &str, terms: &[&MatchTerm]) -> Vec<FoundMatch> {
             let texts: Vec<&str> = row.iter().map(|word| word.text.as_str()).collect();
             term.matches(&texts, &[])
         });
-        let joined = names.iter().filter(|(_, joined)| term.matches(&[], &[joined.as_str()]));
+        let joined = names
+            .iter()
+            .filter(|(_, joined)| term.matches(&[], &[joined.as_str()]));
         let rows = rows.chain(joined.map(|(row, _)| *row));
         found.extend(rows.map(|row| FoundMatch {
             range: row[0].range.start..row[row.len() - 1].range.end,
@@ -101,12 +102,18 @@ fn best_start(found: &[FoundMatch]) -> usize {
     };
     // Of equally good places the first one: `max_by_key` would return the last.
     let places = (0..found.len().min(1_000)).rev();
-    places.max_by_key(|first| distinct(*first)).map_or(0, |best| found[best].range.start)
+    places
+        .max_by_key(|first| distinct(*first))
+        .map_or(0, |best| found[best].range.start)
 }
 
 /// Returns the part of the text to show, cut between characters as people see them.
 fn snippet_window(text: &str, start: usize) -> Range<usize> {
-    let lead = text[..start].grapheme_indices(true).rev().take(LEAD_GRAPHEMES).last();
+    let lead = text[..start]
+        .grapheme_indices(true)
+        .rev()
+        .take(LEAD_GRAPHEMES)
+        .last();
     let mut from = lead.map_or(start, |(at, _)| at);
     // The snippet begins with a whole word if one begins soon.
     if from > 0 {
@@ -132,19 +139,30 @@ mod tests {
     }
 
     fn marked(snippet: &SearchSnippet) -> Vec<&str> {
-        snippet.matches.iter().map(|range| &snippet.text[range.clone()]).collect()
+        snippet
+            .matches
+            .iter()
+            .map(|range| &snippet.text[range.clone()])
+            .collect()
     }
 
     #[test]
     fn matches_are_marked_as_they_are_written() {
-        let found = snippet("The getUserId of Ärger-Müller, userid!", "getuserid \"user id\" arger mull*");
+        let found = snippet(
+            "The getUserId of Ärger-Müller, userid!",
+            "getuserid \"user id\" arger mull*",
+        );
         assert_eq!(marked(&found), ["getUserId", "Ärger", "Müller"]);
         assert!(!found.is_cut_before && !found.is_cut_after);
     }
 
     #[test]
     fn the_part_with_the_most_terms_is_shown() {
-        let text = format!("one {} two one three {}", "x ".repeat(400), "y ".repeat(400));
+        let text = format!(
+            "one {} two one three {}",
+            "x ".repeat(400),
+            "y ".repeat(400)
+        );
         let found = snippet(&text, "one two three");
         assert_eq!(marked(&found), ["two", "one", "three"]);
         assert!(found.is_cut_before && found.is_cut_after);
@@ -155,7 +173,13 @@ mod tests {
         let text = "👨‍👩‍👧‍👦".repeat(500);
         let found = snippet(&format!("{text} word {text}"), "word");
         let families = found.text.replace(' ', "").replace("word", "");
-        assert!(families.chars().count().is_multiple_of("👨‍👩‍👧‍👦".chars().count()), "{families}");
+        assert!(
+            families
+                .chars()
+                .count()
+                .is_multiple_of("👨‍👩‍👧‍👦".chars().count()),
+            "{families}"
+        );
         assert_eq!(marked(&found), ["word"]);
     }
 

@@ -49,13 +49,16 @@ impl MatchTerm {
 
     fn matches_row(&self, row: &[&str]) -> bool {
         let last = self.words.len() - 1;
-        row.iter().zip(&self.words).enumerate().all(|(at, (found, wanted))| {
-            if at == last && self.is_prefix {
-                found.starts_with(wanted.as_str())
-            } else {
-                *found == wanted.as_str()
-            }
-        })
+        row.iter()
+            .zip(&self.words)
+            .enumerate()
+            .all(|(at, (found, wanted))| {
+                if at == last && self.is_prefix {
+                    found.starts_with(wanted.as_str())
+                } else {
+                    *found == wanted.as_str()
+                }
+            })
     }
 }
 
@@ -141,7 +144,10 @@ impl SearchFacet {
             Self::session(document.session),
             Self::exact(Self::session_suffix(&document.session.to_string()).token),
         ];
-        always.into_iter().chain(named.into_iter().flatten()).collect()
+        always
+            .into_iter()
+            .chain(named.into_iter().flatten())
+            .collect()
     }
 
     /// Returns the token: small ASCII letters and digits.
@@ -173,7 +179,9 @@ impl SearchFacet {
     /// Names may hold any character, so their tokens are digests.
     fn hashed(letter: char, name: &str) -> Self {
         let digest = Digest::of_bytes(name.to_lowercase().as_bytes());
-        let hex = digest.as_bytes()[..8].iter().map(|byte| format!("{byte:02x}"));
+        let hex = digest.as_bytes()[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"));
         Self::exact(format!("{letter}{}", hex.collect::<String>()))
     }
 }

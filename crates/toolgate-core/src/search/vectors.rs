@@ -8,17 +8,28 @@ use crate::{RankedDocument, SearchDocumentId};
 /// dimension finds candidates first.
 const MAX_EXACT: usize = 100_000;
 
-/// The number of candidates of the first stage, per wanted hit.
-const COARSE_FACTOR: usize = 10;
+/// The number of candidates of the first stage, per wanted hit. Each one is a look-up, and a million
+/// vectors were searched in half the time with 2 instead of 10.
+const COARSE_FACTOR: usize = 2;
 
 /// Returns the bytes of a vector: its scale, and each dimension in 8 bits.
 pub fn encode_vector(vector: &[f32]) -> Vec<u8> {
-    let largest = vector.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-    let scale = if largest.is_finite() && largest > 0.0 { largest / 127.0 } else { 0.0 };
+    let largest = vector
+        .iter()
+        .fold(0.0_f32, |most, value| most.max(value.abs()));
+    let scale = if largest.is_finite() && largest > 0.0 {
+        largest / 127.0
+    } else {
+        0.0
+    };
     let mut bytes = Vec::with_capacity(4 + vector.len());
     bytes.extend(scale.to_le_bytes());
     let quantize = |value: &f32| {
-        let steps = if scale > 0.0 { (value / scale).round() } else { 0.0 };
+        let steps = if scale > 0.0 {
+            (value / scale).round()
+        } else {
+            0.0
+        };
         (steps.clamp(-127.0, 127.0) as i8).cast_unsigned()
     };
     bytes.extend(vector.iter().map(quantize));
@@ -126,14 +137,18 @@ impl VectorIndex {
         if values.len() != self.dimensions {
             return;
         }
-        let plain: Vec<f32> = values.iter().map(|byte| f32::from(byte.cast_signed())).collect();
+        let plain: Vec<f32> = values
+            .iter()
+            .map(|byte| f32::from(byte.cast_signed()))
+            .collect();
         self.ids.push(id);
         self.signs.extend(sign_words(&encode_signs(&plain)));
         if self.is_coarse {
             return;
         }
         self.scales.push(scale);
-        self.values.extend(values.iter().map(|byte| byte.cast_signed()));
+        self.values
+            .extend(values.iter().map(|byte| byte.cast_signed()));
         if self.ids.len() > self.most_exact {
             self.is_coarse = true;
             self.scales = Vec::new();
@@ -165,19 +180,23 @@ impl VectorIndex {
         if self.is_coarse {
             let words = self.dimensions.div_ceil(64);
             let distances = self.ids.iter().zip(self.signs.chunks_exact(words));
-            let ranked = distances.filter(|(id, _)| is_allowed(**id)).map(|(id, signs)| {
-                let score = -(count_differences(&query.signs, signs) as f32);
-                RankedDocument { id: *id, score }
-            });
+            let ranked = distances
+                .filter(|(id, _)| is_allowed(**id))
+                .map(|(id, signs)| {
+                    let score = -(count_differences(&query.signs, signs) as f32);
+                    RankedDocument { id: *id, score }
+                });
             let best = best_documents(ranked, limit.saturating_mul(COARSE_FACTOR));
             return NearestVectors::Coarse(best.into_iter().map(|hit| hit.id).collect());
         }
         let vectors = self.values.chunks_exact(self.dimensions);
         let rows = self.ids.iter().zip(&self.scales).zip(vectors);
-        let ranked = rows.filter(|((id, _), _)| is_allowed(**id)).map(|((id, scale), values)| {
-            let score = dot_product(&query.values, values) as f32 * scale * query.scale;
-            RankedDocument { id: *id, score }
-        });
+        let ranked = rows
+            .filter(|((id, _), _)| is_allowed(**id))
+            .map(|((id, scale), values)| {
+                let score = dot_product(&query.values, values) as f32 * scale * query.scale;
+                RankedDocument { id: *id, score }
+            });
         NearestVectors::Exact(best_documents(ranked, limit))
     }
 }
@@ -222,16 +241,26 @@ fn dot_product(a: &[i8], b: &[i8]) -> i32 {
     let chunks = a.chunks_exact(LANES).zip(b.chunks_exact(LANES));
     let whole: i32 = chunks
         .map(|(a, b)| {
-            let products = a.iter().zip(b).map(|(a, b)| i32::from(i16::from(*a) * i16::from(*b)));
+            let products = a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| i32::from(i16::from(*a) * i16::from(*b)));
             products.sum::<i32>()
         })
         .sum();
     let done = a.len().min(b.len()) / LANES * LANES;
     let rest = a[done..].iter().zip(&b[done..]);
-    whole + rest.map(|(a, b)| i32::from(*a) * i32::from(*b)).sum::<i32>()
+    whole
+        + rest
+            .map(|(a, b)| i32::from(*a) * i32::from(*b))
+            .sum::<i32>()
 }
 
 fn count_differences(a: &[u64], b: &[u64]) -> u32 {
+    // 256 dimensions, the usual number: a loop of known length becomes vector instructions.
+    if let (Ok(a), Ok(b)) = (<&[u64; 4]>::try_from(a), <&[u64; 4]>::try_from(b)) {
+        return (0..4).map(|at| (a[at] ^ b[at]).count_ones()).sum();
+    }
     a.iter().zip(b).map(|(a, b)| (a ^ b).count_ones()).sum()
 }
 
@@ -250,7 +279,12 @@ mod tests {
     use super::*;
 
     fn unit(vector: &[f32]) -> Vec<f32> {
-        let length = vector.iter().map(|value| value * value).sum::<f32>().sqrt().max(1e-9);
+        let length = vector
+            .iter()
+            .map(|value| value * value)
+            .sum::<f32>()
+            .sqrt()
+            .max(1e-9);
         vector.iter().map(|value| value / length).collect()
     }
 
@@ -265,7 +299,8 @@ mod tests {
 
     #[test]
     fn a_vector_is_most_similar_to_itself() {
-        let vectors = [[1.0, 0.0, 0.2], [0.0, 1.0, 0.0], [0.7, 0.7, 0.0]].map(|vector| unit(&vector));
+        let vectors =
+            [[1.0, 0.0, 0.2], [0.0, 1.0, 0.0], [0.7, 0.7, 0.0]].map(|vector| unit(&vector));
         let found = index(&vectors, 10).nearest(&VectorQuery::new(&vectors[2]), None, 2);
         let NearestVectors::Exact(found) = found else {
             panic!("few vectors are compared exactly");
@@ -276,9 +311,15 @@ mod tests {
 
     #[test]
     fn many_vectors_are_compared_in_two_stages() {
-        let vectors: Vec<Vec<f32>> = (0..40).map(|n| {
-            unit(&(0..64).map(|d| ((n * 31 + d * 17) % 23) as f32 - 11.0).collect::<Vec<_>>())
-        }).collect();
+        let vectors: Vec<Vec<f32>> = (0..40)
+            .map(|n| {
+                unit(
+                    &(0..64)
+                        .map(|d| ((n * 31 + d * 17) % 23) as f32 - 11.0)
+                        .collect::<Vec<_>>(),
+                )
+            })
+            .collect();
         let index = index(&vectors, 10);
         assert!(index.is_coarse() && index.values.is_empty());
         let query = VectorQuery::new(&vectors[7]);
@@ -286,15 +327,23 @@ mod tests {
             panic!("many vectors are compared by their signs first");
         };
         assert!(found.contains(&SearchDocumentId::new(7)));
-        let exact = query.similarity(&encode_vector(&vectors[7])).expect("the same dimensions");
+        let exact = query
+            .similarity(&encode_vector(&vectors[7]))
+            .expect("the same dimensions");
         assert!((exact - 1.0).abs() < 0.02);
     }
 
     #[test]
     fn vectors_of_other_dimensions_are_never_compared() {
         let index = index(&[vec![1.0, 0.0]], 10);
-        assert_eq!(index.nearest(&VectorQuery::new(&[1.0]), None, 5), NearestVectors::Exact(vec![]));
-        assert_eq!(VectorQuery::new(&[1.0]).similarity(&encode_vector(&[1.0, 0.0])), None);
+        assert_eq!(
+            index.nearest(&VectorQuery::new(&[1.0]), None, 5),
+            NearestVectors::Exact(vec![])
+        );
+        assert_eq!(
+            VectorQuery::new(&[1.0]).similarity(&encode_vector(&[1.0, 0.0])),
+            None
+        );
     }
 
     proptest! {

@@ -240,10 +240,16 @@ fn fold_char(character: char, out: &mut String) {
         out.push_str(plain);
         return;
     }
-    let folded = std::iter::once(character).nfkd().filter(|part| !is_accent(*part));
+    let folded = std::iter::once(character)
+        .nfkd()
+        .filter(|part| !is_accent(*part));
     // A compatibility form may contain blanks or signs, which cannot be part of a word.
     let folded = folded.filter(|part| !part.is_ascii() || part.is_ascii_alphanumeric());
-    out.extend(folded.flat_map(char::to_lowercase).filter(|part| !is_accent(*part)));
+    out.extend(
+        folded
+            .flat_map(char::to_lowercase)
+            .filter(|part| !is_accent(*part)),
+    );
 }
 
 /// Checks whether a mark is an accent or a vowel point that people leave out. The vowel signs of
@@ -261,14 +267,23 @@ mod tests {
     use super::*;
 
     fn texts(text: &str) -> Vec<String> {
-        split_words(text).into_iter().map(|word| word.text).collect()
+        split_words(text)
+            .into_iter()
+            .map(|word| word.text)
+            .collect()
     }
 
     #[test]
     fn names_and_paths_are_split_into_their_parts() {
         assert_eq!(texts("snake_case_name"), ["snake", "case", "name"]);
-        assert_eq!(texts("camelCase HTTPServer x2Y"), ["camel", "case", "http", "server", "x2", "y"]);
-        assert_eq!(texts("/usr/lib64/libfoo-2.so.1"), ["usr", "lib64", "libfoo", "2", "so", "1"]);
+        assert_eq!(
+            texts("camelCase HTTPServer x2Y"),
+            ["camel", "case", "http", "server", "x2", "y"]
+        );
+        assert_eq!(
+            texts("/usr/lib64/libfoo-2.so.1"),
+            ["usr", "lib64", "libfoo", "2", "so", "1"]
+        );
         assert_eq!(texts("parseJSON"), ["parse", "json"]);
         assert_eq!(texts("ALL_CAPS"), ["all", "caps"]);
     }
@@ -276,14 +291,20 @@ mod tests {
     #[test]
     fn a_name_is_also_known_in_one_piece() {
         let names = |text: &str| joined_names(&split_words(text));
-        assert_eq!(names("getUserId and get_user_id"), ["getuserid", "getuserid"]);
+        assert_eq!(
+            names("getUserId and get_user_id"),
+            ["getuserid", "getuserid"]
+        );
         assert_eq!(names("src/main.rs"), Vec::<String>::new());
         assert_eq!(names("東京"), Vec::<String>::new());
     }
 
     #[test]
     fn accents_and_case_are_folded() {
-        assert_eq!(texts("Ärger ÉCOLE Straße Łódź İstanbul"), ["arger", "ecole", "strasse", "lodz", "istanbul"]);
+        assert_eq!(
+            texts("Ärger ÉCOLE Straße Łódź İstanbul"),
+            ["arger", "ecole", "strasse", "lodz", "istanbul"]
+        );
         assert_eq!(texts("e\u{301}tat"), ["etat"]);
         assert_eq!(texts("ｆｕｌｌ"), ["full"]);
     }

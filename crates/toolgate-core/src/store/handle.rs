@@ -8,12 +8,11 @@ use futures::future::BoxFuture;
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
     CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
-    IndexBatch, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
-    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId,
-    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches, TextSearch,
-    Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
+    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
+    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
+    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter,
+    SessionId, SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -40,9 +39,8 @@ impl StoreHandle {
         at: LogPosition,
         batch: WriteBatch,
     ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        let is_end = |event: &Arc<Event>| {
-            matches!(event.as_session(), Some(SessionEvent::RunEnded { .. }))
-        };
+        let is_end =
+            |event: &Arc<Event>| matches!(event.as_session(), Some(SessionEvent::RunEnded { .. }));
         let hook = self.1.clone().filter(|_| batch.events.iter().any(is_end));
         let appended = self.0.clone().append(session, at, batch);
         match hook {

@@ -24,13 +24,7 @@ use crate::{
 ///
 /// When a method that writes returns, what it wrote survives the loss of the process.
 pub trait Store:
-    EventStore
-    + RecordStore
-    + MailboxStore
-    + LedgerStore
-    + AccountStore
-    + CatalogueStore
-    + SearchStore
+    EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore + SearchStore
 {
 }
 

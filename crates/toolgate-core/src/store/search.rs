@@ -64,9 +64,8 @@ pub trait SearchStore: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
     /// Lists the directories that sessions work in.
-    fn session_directories(
-        &self,
-    ) -> impl Future<Output = Result<Vec<Arc<str>>, StoreError>> + Send;
+    fn session_directories(&self)
+    -> impl Future<Output = Result<Vec<Arc<str>>, StoreError>> + Send;
 
     /// Counts documents, vectors and what is not indexed yet.
     fn search_counts(

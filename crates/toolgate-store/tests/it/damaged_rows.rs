@@ -17,7 +17,7 @@ use crate::{
 
 /// The columns in which a wrong value harms nothing, and why. `docs/reference/promises.md` lists
 /// them too.
-const HARMLESS: [(&str, &str); 6] = [
+const HARMLESS: [(&str, &str); 9] = [
     // Whether a holder may be replaced; the fence keeps two writers apart.
     ("sessions", "lease_until"),
     // The order of lists.
@@ -29,6 +29,10 @@ const HARMLESS: [(&str, &str); 6] = [
     ("toolgate_schema", "applied_at"),
     // A number without a meaning.
     ("blob_pieces", "id"),
+    // What is in the search index, which `toolgate search reindex` rebuilds.
+    ("sessions", "indexed"),
+    ("sessions", "indexed_title"),
+    ("sessions", "is_retitled"),
 ];
 
 /// A value in the database: its table, the number of its row, and its column.
@@ -45,9 +49,11 @@ fn names(database: &Connection, sql: &str) -> Vec<String> {
     rows.map(|name| name.expect("a name")).collect()
 }
 
-/// Lists all values of all tables.
+/// Lists all values of all tables but those of the search index, which is a projection of the others
+/// and can be rebuilt at any time.
 fn list_cells(database: &Connection) -> Vec<Cell> {
-    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'";
+    let tables = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'
+                  AND name NOT LIKE 'search_%'";
     let mut cells = Vec::new();
     for table in names(database, tables) {
         let columns = format!("SELECT name FROM pragma_table_info('{table}')");

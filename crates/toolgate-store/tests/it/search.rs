@@ -1,12 +1,7 @@
 //! Search on real databases: erased text is gone from the file, any query is safe, and processes that
 //! index at the same time or die in the middle lose nothing.
 
-use std::{
-    fs,
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use toolgate_core::{
@@ -39,13 +34,18 @@ fn message(session: SessionId, n: u64, text: &str) -> Arc<Event> {
 
 async fn say(store: &StoreHandle, session: SessionId, texts: &[String]) {
     let revision = store.revision(session).await.expect("reads");
-    let events = (revision + 1..).zip(texts).map(|(n, text)| message(session, n, text));
+    let events = (revision + 1..)
+        .zip(texts)
+        .map(|(n, text)| message(session, n, text));
     let batch = WriteBatch {
         events: events.collect(),
         ..WriteBatch::default()
     };
     let position = LogPosition::unleased(revision);
-    store.append(session, position, batch).await.expect("appends");
+    store
+        .append(session, position, batch)
+        .await
+        .expect("appends");
 }
 
 async fn count(store: &StoreHandle, query: &str) -> usize {
@@ -60,7 +60,10 @@ fn files_with(directory: &Path, text: &str) -> Vec<String> {
     for file in fs::read_dir(directory).expect("lists") {
         let file = file.expect("lists");
         let bytes = fs::read(file.path()).expect("reads").to_ascii_lowercase();
-        if bytes.windows(text.len()).any(|window| window == text.as_bytes()) {
+        if bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+        {
             found.push(file.file_name().to_string_lossy().into_owned());
         }
     }
@@ -74,45 +77,83 @@ async fn nothing_of_an_erased_session_is_left_in_the_file() {
     let store = SqliteStore::open(&path).expect("opens");
     let handle = StoreHandle::new(store.clone());
     // Other sessions before and after it, so that its words lie among others in the pages.
-    let others: Vec<String> = (0..400).map(|n| format!("aardvark{n} zebra{n} the quick fox {n}")).collect();
+    let others: Vec<String> = (0..400)
+        .map(|n| format!("aardvark{n} zebra{n} the quick fox {n}"))
+        .collect();
     say(&handle, session(1), &others).await;
     let planted: Vec<String> = (0..50)
         .map(|n| format!("quixotic plumfire {n} ordered marzipan{n} walruses"))
         .collect();
     say(&handle, session(2), &planted).await;
     let title = SessionTitle::new("vexillology club").expect("visible");
-    handle.rename_session(session(2), title).await.expect("renames");
-    service(&handle).continue_index(|_| ()).await.expect("indexes");
+    handle
+        .rename_session(session(2), title)
+        .await
+        .expect("renames");
+    service(&handle)
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
     say(&handle, session(3), &others).await;
-    service(&handle).continue_index(|_| ()).await.expect("indexes");
+    service(&handle)
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
     assert_eq!(count(&handle, "plumfire").await, 50);
     assert_eq!(count(&handle, "vexillology").await, 1);
     for word in ["plumfire", "marzipan", "vexillology"] {
-        assert!(!files_with(directory.path(), word).is_empty(), "{word} is stored at first");
+        assert!(
+            !files_with(directory.path(), word).is_empty(),
+            "{word} is stored at first"
+        );
     }
     handle.erase_session(session(2), NOW).await.expect("erases");
     assert_eq!(count(&handle, "plumfire").await, 0);
-    for word in ["quixotic", "plumfire", "marzipan", "walruses", "vexillology"] {
-        assert_eq!(files_with(directory.path(), word), Vec::<String>::new(), "{word}");
+    for word in [
+        "quixotic",
+        "plumfire",
+        "marzipan",
+        "walruses",
+        "vexillology",
+    ] {
+        assert_eq!(
+            files_with(directory.path(), word),
+            Vec::<String>::new(),
+            "{word}"
+        );
     }
-    assert_eq!(count(&handle, "aardvark7").await, 2, "other sessions are whole");
+    assert_eq!(
+        count(&handle, "aardvark7").await,
+        2,
+        "other sessions are whole"
+    );
     assert_eq!(store.check().expect("checks"), []);
 }
 
 #[tokio::test]
 async fn a_title_that_was_replaced_is_not_left_in_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
-    let store = StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+    let store =
+        StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
     say(&store, session(1), &["hello".to_owned()]).await;
     for name in ["plumfire", "marzipan"] {
         let title = SessionTitle::new(name).expect("visible");
-        store.rename_session(session(1), title).await.expect("renames");
+        store
+            .rename_session(session(1), title)
+            .await
+            .expect("renames");
         assert_eq!(count(&store, name).await, 1);
     }
     assert_eq!(count(&store, "plumfire").await, 0);
     // Erasing any session empties the WAL, which holds pages as they were before.
-    store.erase_session(session(9), NOW).await.expect("erases nothing");
-    assert_eq!(files_with(directory.path(), "plumfire"), Vec::<String>::new());
+    store
+        .erase_session(session(9), NOW)
+        .await
+        .expect("erases nothing");
+    assert_eq!(
+        files_with(directory.path(), "plumfire"),
+        Vec::<String>::new()
+    );
 }
 
 /// Fails each write of the index once, as a process that is killed in the middle of indexing would.
@@ -127,8 +168,12 @@ async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
                 let n = batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
                 match n {
                     // Not carried out, or carried out without an answer.
-                    n if n == fails_at && n % 2 == 0 => StoreFault::Fail(StoreError::Backend("killed".into())),
-                    n if n == fails_at => StoreFault::DoneButFail(StoreError::Backend("killed".into())),
+                    n if n == fails_at && n % 2 == 0 => {
+                        StoreFault::Fail(StoreError::Backend("killed".into()))
+                    }
+                    n if n == fails_at => {
+                        StoreFault::DoneButFail(StoreError::Backend("killed".into()))
+                    }
                     _ => StoreFault::Pass,
                 }
             }
@@ -141,7 +186,10 @@ async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
         // Another process continues.
         drop(faulty);
         let store = StoreHandle::new(file.clone());
-        service(&store).continue_index(|_| ()).await.expect("continues");
+        service(&store)
+            .continue_index(|_| ())
+            .await
+            .expect("continues");
         let counts = store.search_counts(None).await.expect("counts");
         assert_eq!(counts.documents, 500, "batch {fails_at}, {first:?}");
         assert_eq!(counts.stale_events, 0);
@@ -162,13 +210,21 @@ async fn index_from_two_processes(one: StoreHandle, two: StoreHandle) {
     };
     let first = service(&one);
     let second = service(&two);
-    let (a, b, ()) = tokio::join!(first.continue_index(|_| ()), second.continue_index(|_| ()), writes);
+    let (a, b, ()) = tokio::join!(
+        first.continue_index(|_| ()),
+        second.continue_index(|_| ()),
+        writes
+    );
     a.expect("indexes");
     b.expect("indexes");
     service(&two).continue_index(|_| ()).await.expect("indexes");
     let counts = one.search_counts(None).await.expect("counts");
     assert_eq!((counts.documents, counts.stale_events), (808, 0));
-    assert_eq!(count(&two, "\"gnu 7 99\"").await, 1, "nothing is indexed twice");
+    assert_eq!(
+        count(&two, "\"gnu 7 99\"").await,
+        1,
+        "nothing is indexed twice"
+    );
     assert_eq!(count(&two, "\"gnu 15 0\"").await, 1);
 }
 
@@ -200,16 +256,32 @@ async fn two_processes_that_index_one_database_lose_and_repeat_nothing() {
 #[tokio::test]
 async fn the_stores_rank_alike() {
     let directory = tempfile::tempdir().expect("a directory");
-    let file = StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+    let file =
+        StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
     let memory = StoreHandle::new(MemoryStore::new());
     let texts: Vec<String> = [
-        "deploy the walrus", "walrus walrus walrus", "a long text about a walrus that was deployed to a far away server",
-        "deploy deploy", "nothing", "parseWalrus and walrus_parser", "Walruß",
-    ].map(str::to_owned).to_vec();
+        "deploy the walrus",
+        "walrus walrus walrus",
+        "a long text about a walrus that was deployed to a far away server",
+        "deploy deploy",
+        "nothing",
+        "parseWalrus and walrus_parser",
+        "Walruß",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     for store in [&file, &memory] {
         say(store, session(1), &texts).await;
     }
-    for query in ["walrus", "deploy walrus", "\"the walrus\"", "walr*", "parse walrus", "deploy -the", "walruss"] {
+    for query in [
+        "walrus",
+        "deploy walrus",
+        "\"the walrus\"",
+        "walr*",
+        "parse walrus",
+        "deploy -the",
+        "walruss",
+    ] {
         for mode in SearchMode::ALL {
             let request = SearchRequest::new(query).mode(mode);
             let from_file = service(&file).search(&request).await.expect("searches");
@@ -229,7 +301,9 @@ async fn an_index_of_another_version_is_rebuilt() {
     assert_eq!(count(&store, "walrus").await, 1);
     drop(store);
     let connection = rusqlite::Connection::open(&path).expect("opens");
-    connection.execute("UPDATE search_state SET version = 999", []).expect("writes");
+    connection
+        .execute("UPDATE search_state SET version = 999", [])
+        .expect("writes");
     drop(connection);
     let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
     assert_eq!(count(&store, "walrus").await, 1);
@@ -276,4 +350,59 @@ async fn a_search_works_while_another_process_holds_the_lock() {
     other.execute_batch("BEGIN IMMEDIATE").expect("locks");
     // Everything is indexed and embedded, so the search only reads.
     assert_eq!(count(&store, "walrus").await, 1);
+}
+
+#[tokio::test]
+#[ignore = "measures"]
+async fn measure_erasing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store =
+        StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+    let mut state = 1_u64;
+    let mut word = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let u = ((state >> 33) as f64) / f64::from(1_u32 << 31);
+        format!("w{}", (50_000_f64.powf(u)) as u64)
+    };
+    for n in 0..60 {
+        let texts: Vec<String> = (0..1000)
+            .map(|_| (0..60).map(|_| word()).collect::<Vec<_>>().join(" "))
+            .collect();
+        say(&store, session(n), &texts).await;
+    }
+    let start = std::time::Instant::now();
+    SearchService::new(store.clone(), TestClock::at(NOW))
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
+    println!("indexed 60000 documents in {:?}", start.elapsed());
+    let size = fs::metadata(directory.path().join("toolgate.db"))
+        .expect("is there")
+        .len();
+    println!("file {size}");
+    for query in [
+        "w1",
+        "w40000",
+        "w1 w2 w3",
+        "\"w1 w2\"",
+        "w1 session:5e55",
+        "w4*",
+    ] {
+        let request = SearchRequest::new(query).mode(SearchMode::Text);
+        let service = SearchService::new(store.clone(), TestClock::at(NOW));
+        service.search(&request).await.expect("searches");
+        let start = std::time::Instant::now();
+        for _ in 0..10 {
+            service.search(&request).await.expect("searches");
+        }
+        println!("{query}: {:?}", start.elapsed() / 10);
+    }
+    let start = std::time::Instant::now();
+    store.erase_session(session(30), NOW).await.expect("erases");
+    println!("erased 1000 documents in {:?}", start.elapsed());
+    let start = std::time::Instant::now();
+    store.clear_index().await.expect("clears");
+    println!("cleared in {:?}", start.elapsed());
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use toolgate_core::{
-    Approver, BudgetRule, Clock, Embedder, IdSource, Keyring, Layer, MemoryStore, Payer, Prices, Principal,
-    Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId, StoreHandle, Tool,
-    ToolSpec,
+    Approver, BudgetRule, Clock, Embedder, IdSource, Keyring, Layer, MemoryStore, Payer, Prices,
+    Principal, Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId,
+    StoreHandle, Tool, ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
 use toolgate_runtime::{DispatcherBuilder, OnFailure, RoutingHook, SystemClock, TimeOrderedIds};

@@ -22,8 +22,8 @@ use std::path::Path;
 use serde_json::Value;
 use toolgate_core::{
     Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
-    RegisterError, Registry, SearchService, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
-    View,
+    RegisterError, Registry, SearchService, SessionId, Stack, StoreHandle, Tool, ToolName,
+    ToolRequest, ToolSpec, View,
 };
 use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
 use toolgate_runtime::{

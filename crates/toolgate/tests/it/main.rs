@@ -22,6 +22,7 @@ mod one_process;
 mod one_receipt;
 mod patches;
 mod prelude;
+mod search;
 mod sessions;
 mod shared_quotas;
 mod shell_turns;

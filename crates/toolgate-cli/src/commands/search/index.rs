@@ -7,7 +7,10 @@ use toolgate::search::{SearchCounts, SearchProgress};
 use super::{SearchReindexArgs, open_search, with_hint};
 use crate::{CliError, CommandContext, Exit, env::style};
 
-pub(super) async fn rebuild(args: &SearchReindexArgs, cx: &CommandContext) -> Result<Exit, CliError> {
+pub(super) async fn rebuild(
+    args: &SearchReindexArgs,
+    cx: &CommandContext,
+) -> Result<Exit, CliError> {
     let search = open_search(cx).await?;
     let failed = |error: toolgate::search::SearchError| with_hint(&error, error.hint());
     let before = search.status().await.map_err(failed)?;
@@ -55,16 +58,26 @@ pub(super) async fn print_status(cx: &CommandContext) -> Result<Exit, CliError> 
         }))?;
         return Ok(Exit::Done);
     }
-    cx.out.print_line(format_args!("documents      {}", counts.documents))?;
-    let missing = format!("{} events of {} sessions", counts.stale_events, counts.stale_sessions);
-    cx.out.print_line(format_args!("not indexed    {missing}"))?;
+    cx.out
+        .print_line(format_args!("documents      {}", counts.documents))?;
+    let missing = format!(
+        "{} events of {} sessions",
+        counts.stale_events, counts.stale_sessions
+    );
+    cx.out
+        .print_line(format_args!("not indexed    {missing}"))?;
     match &status.embedder {
         Some(embedder) => {
             let id = style::escape_controls(embedder.as_str());
             cx.out.print_line(format_args!("embedder       {id}"))?;
-            cx.out.print_line(format_args!("embedded       {} of {}", counts.embedded, counts.documents))?;
+            cx.out.print_line(format_args!(
+                "embedded       {} of {}",
+                counts.embedded, counts.documents
+            ))?;
         }
-        None => cx.out.print_line("embedder       none: search by words only")?,
+        None => cx
+            .out
+            .print_line("embedder       none: search by words only")?,
     }
     if counts.stale_events > 0 {
         let next = style::note("next");

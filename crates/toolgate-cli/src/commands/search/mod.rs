@@ -93,6 +93,10 @@ pub enum SearchCommand {
     /// Build the index again from the logs
     Reindex(SearchReindexArgs),
     /// Show the size of the index, and what is not indexed yet
+    #[command(after_help = "\
+Examples:
+  toolgate search status
+  toolgate search status --json")]
     Status,
 }
 
@@ -164,16 +168,22 @@ impl SearchFilterArgs {
         ];
         for (name, values) in lists {
             for value in values {
-                filter.add(name, value).map_err(|error| flag_error(&error))?;
+                filter
+                    .add(name, value)
+                    .map_err(|error| flag_error(&error))?;
             }
         }
         for project in &self.project {
             let directory = resolve_project(cx, project);
-            filter.add("project", &directory).map_err(|error| flag_error(&error))?;
+            filter
+                .add("project", &directory)
+                .map_err(|error| flag_error(&error))?;
         }
         for (name, value) in [("after", &self.after), ("before", &self.before)] {
             if let Some(value) = value {
-                filter.add(name, value).map_err(|error| flag_error(&error))?;
+                filter
+                    .add(name, value)
+                    .map_err(|error| flag_error(&error))?;
             }
         }
         Ok(filter)
@@ -181,8 +191,11 @@ impl SearchFilterArgs {
 }
 
 fn flag_error(error: &InvalidSearchFilter) -> CliError {
-    CliError::usage(format!("--{} {} is not understood", error.name, error.value))
-        .with_hint(format!("it accepts {}", error.expected))
+    CliError::usage(format!(
+        "--{} {} is not understood",
+        error.name, error.value
+    ))
+    .with_hint(format!("it accepts {}", error.expected))
 }
 
 /// Returns the directory that a flag names: a path that begins with a dot is seen from here.

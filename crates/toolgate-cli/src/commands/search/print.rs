@@ -28,11 +28,13 @@ pub(super) fn print_answer(cx: &CommandContext, answer: &SearchAnswer) -> Result
         cx.out.print_note("nothing was found")?;
     }
     for notice in &answer.notices {
-        cx.out.print_note(format_args!("{}: {notice}", style::warn("note")))?;
+        cx.out
+            .print_note(format_args!("{}: {notice}", style::warn("note")))?;
     }
     for hint in &answer.hints {
         let hint = style::escape_controls(hint);
-        cx.out.print_note(format_args!("{}: {hint}", style::note("hint")))?;
+        cx.out
+            .print_note(format_args!("{}: {hint}", style::note("hint")))?;
     }
     if answer.next.is_some() {
         let next = style::note("next");
@@ -44,7 +46,8 @@ pub(super) fn print_answer(cx: &CommandContext, answer: &SearchAnswer) -> Result
         Some(hit) => {
             let show = cx.command_line(&format!("sessions show {}", ids::short_id(hit.session)));
             let next = style::note("next");
-            cx.out.print_note(format_args!("{next}: `{show}` shows the first one"))
+            cx.out
+                .print_note(format_args!("{next}: `{show}` shows the first one"))
         }
         None => Ok(()),
     }
@@ -106,7 +109,7 @@ mod tests {
     fn matches_are_styled_and_control_characters_are_visible() {
         let snippet = SearchSnippet {
             text: "a\u{1b}[2J walrus\nand more".into(),
-            matches: vec![7..13],
+            matches: vec![6..12],
             is_cut_before: true,
             is_cut_after: false,
         };

@@ -108,7 +108,9 @@ fn matches_row(row: &SessionRow, args: &SessionsListArgs, cx: &CommandContext) -
     let now = times::current_time();
     let is_project = |wanted: &String| {
         let wanted = resolve_project(cx, wanted);
-        row.directory.as_deref().is_some_and(|directory| is_project(directory, &wanted))
+        row.directory
+            .as_deref()
+            .is_some_and(|directory| is_project(directory, &wanted))
     };
     let title = row.title.as_ref().map_or("", SessionTitle::as_str);
     let has_words = |wanted: &String| {
@@ -117,8 +119,12 @@ fn matches_row(row: &SessionRow, args: &SessionsListArgs, cx: &CommandContext) -
         wanted.all(|word| known.iter().any(|known| known.text == word.text))
     };
     args.project.as_ref().is_none_or(is_project)
-        && args.after.is_none_or(|after| row.updated_at >= after.resolve(now))
-        && args.before.is_none_or(|before| row.updated_at < before.resolve(now))
+        && args
+            .after
+            .is_none_or(|after| row.updated_at >= after.resolve(now))
+        && args
+            .before
+            .is_none_or(|before| row.updated_at < before.resolve(now))
         && args.title.as_ref().is_none_or(has_words)
 }
 

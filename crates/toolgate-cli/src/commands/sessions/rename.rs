@@ -21,10 +21,12 @@ pub(super) async fn rename_session(
     let session = ids::find_session(&store, &args.id).await?;
     store.rename_session(session, title.clone()).await?;
     if cx.out.is_json() {
-        cx.out.print_json(&json!({ "session": session, "title": title.as_str() }))?;
+        cx.out
+            .print_json(&json!({ "session": session, "title": title.as_str() }))?;
     } else {
         let name = style::escape_controls(title.as_str());
-        cx.out.print_line(format_args!("{} {session}: {name}", style::good("renamed")))?;
+        cx.out
+            .print_line(format_args!("{} {session}: {name}", style::good("renamed")))?;
     }
     Ok(Exit::Done)
 }

@@ -18,7 +18,7 @@ use toolgate::{
     value::{CallId, Clock, SystemClock, Timestamp},
 };
 
-use super::{UiEffect, UiMessage, files, opener};
+use super::{SessionHit, UiEffect, UiMessage, files, opener, session_hits};
 use crate::{
     CliError,
     env::signals,
@@ -132,6 +132,8 @@ impl EffectRunner {
                 UiEffect::CancelCall(call) => this.cancel_call(call),
                 UiEffect::FindFiles(part) => this.find_files(part).await,
                 UiEffect::ListSessions => this.list_sessions().await,
+                UiEffect::SearchSessions(query) => this.search_sessions(&query).await,
+                UiEffect::ShowHit(hit) => this.show_hit(&hit).await,
                 UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
                 | UiEffect::Resume
@@ -156,6 +158,18 @@ impl EffectRunner {
         let listed = opener::list_sessions(&self.gate, &self.dir, self.session.id()).await;
         let listed = listed.map_err(|error| error.to_string());
         let _ = self.back.send(UiMessage::SessionsListed(listed));
+    }
+
+    async fn search_sessions(&self, query: &str) {
+        let found = session_hits::search_sessions(&self.gate, &self.dir, query).await;
+        let found = found.map_err(|error| describe_problem(&error));
+        let _ = self.back.send(UiMessage::HitsFound(found));
+    }
+
+    async fn show_hit(&self, hit: &SessionHit) {
+        let shown = session_hits::show_hit(&self.gate, hit).await;
+        let shown = shown.map_err(|error| describe_problem(&error));
+        let _ = self.back.send(UiMessage::HitShown(shown));
     }
 
     fn cancel_call(&self, call: CallId) {

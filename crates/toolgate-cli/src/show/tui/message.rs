@@ -11,6 +11,8 @@ use toolgate::{
     value::{CallId, SessionId, Timestamp},
 };
 
+use super::session_hits::{SessionHit, SessionHits, ShownHit};
+
 /// An input of the update function.
 #[derive(Debug, Clone)]
 pub enum UiMessage {
@@ -47,6 +49,10 @@ pub enum UiMessage {
     FilesFound(String, Vec<String>),
     /// The sessions of the directory, newest first, or why they cannot be listed.
     SessionsListed(Result<Vec<SessionChoice>, String>),
+    /// The hits of a search over all sessions, or why there are none.
+    HitsFound(Result<SessionHits, String>),
+    /// A hit with what is near it, or why it cannot be shown.
+    HitShown(Result<ShownHit, String>),
     /// The program was asked to end.
     Terminate,
 }
@@ -108,6 +114,10 @@ pub enum UiEffect {
     FindFiles(String),
     /// List the sessions of the directory.
     ListSessions,
+    /// Search all sessions.
+    SearchSessions(String),
+    /// Load a hit with what is near it.
+    ShowHit(Box<SessionHit>),
     /// Continue with another session or model.
     Change(SessionChange),
     /// Suspend the program.

@@ -18,6 +18,7 @@ mod offers;
 mod opener;
 mod palette;
 mod search;
+mod session_hits;
 mod slash;
 #[cfg(test)]
 mod stage;
@@ -32,5 +33,6 @@ pub(crate) use driver::{ChatOpening, run_chat};
 pub(crate) use effects::current_time;
 pub use message::{SessionChange, SessionChoice, UiEffect, UiMessage};
 pub(crate) use opener::SessionOpener;
+pub use session_hits::{SessionHit, SessionHits, ShownHit};
 pub use update::update;
 pub use view::draw;

@@ -11,6 +11,8 @@ pub(crate) enum SlashAction {
     Clear,
     /// Choose another session.
     Resume,
+    /// Search all sessions.
+    Search,
     /// Write the conversation to a file.
     Export,
     /// Quit.
@@ -64,6 +66,12 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
         "",
         "choose an earlier session of this directory",
         SlashAction::Resume,
+    ),
+    command(
+        "search",
+        "WORDS",
+        "search all sessions, of every directory",
+        SlashAction::Search,
     ),
     command(
         "export",

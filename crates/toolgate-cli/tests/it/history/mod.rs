@@ -8,6 +8,7 @@ mod older;
 mod quorum;
 mod receipts;
 mod rules;
+mod search;
 mod sessions;
 mod shown;
 mod widths;

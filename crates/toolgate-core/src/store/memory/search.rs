@@ -23,7 +23,8 @@ pub(super) struct MemoryIndex {
 
 impl MemoryIndex {
     pub(super) fn erase_sessions(&mut self, sessions: &BTreeSet<SessionId>) {
-        self.entries.retain(|_, entry| !sessions.contains(&entry.document.session));
+        self.entries
+            .retain(|_, entry| !sessions.contains(&entry.document.session));
         self.vectors.retain(|id, _| self.entries.contains_key(id));
     }
 
@@ -59,7 +60,8 @@ impl SearchStore for MemoryStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
         let state = self.lock_state();
         let known = state.sessions.iter();
-        let stale = known.filter(|(_, known)| known.revision() > known.indexed || known.is_retitled);
+        let stale =
+            known.filter(|(_, known)| known.revision() > known.indexed || known.is_retitled);
         let stale = stale.map(|(session, known)| {
             let row = known.to_row(*session);
             StaleSession {
@@ -92,7 +94,10 @@ impl SearchStore for MemoryStore {
             state.index.remove_title(batch.session);
             state.index.insert(*title);
         }
-        batch.entries.into_iter().for_each(|entry| state.index.insert(entry));
+        batch
+            .entries
+            .into_iter()
+            .for_each(|entry| state.index.insert(entry));
         Ok(true)
     }
 
@@ -152,7 +157,8 @@ impl SearchStore for MemoryStore {
         ids: Vec<SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
         let state = self.lock_state();
-        let found = |id: SearchDocumentId| Some((id, state.index.entries.get(&id)?.document.clone()));
+        let found =
+            |id: SearchDocumentId| Some((id, state.index.entries.get(&id)?.document.clone()));
         Ok(ids.into_iter().filter_map(found).collect())
     }
 
@@ -166,7 +172,12 @@ impl SearchStore for MemoryStore {
             let vector = state.index.vectors.get(id);
             vector.is_none_or(|(made_by, _)| *made_by != embedder)
         };
-        let missing = state.index.entries.iter().rev().filter(|(id, _)| is_missing(id));
+        let missing = state
+            .index
+            .entries
+            .iter()
+            .rev()
+            .filter(|(id, _)| is_missing(id));
         Ok(missing
             .take(limit)
             .map(|(id, entry)| (*id, entry.document.clone()))
@@ -181,7 +192,9 @@ impl SearchStore for MemoryStore {
         let index = &mut self.lock_state().index;
         for (id, vector) in vectors {
             if index.entries.contains_key(&id) {
-                index.vectors.insert(id, (embedder.clone(), encode_vector(&vector)));
+                index
+                    .vectors
+                    .insert(id, (embedder.clone(), encode_vector(&vector)));
             }
         }
         Ok(())
@@ -189,11 +202,17 @@ impl SearchStore for MemoryStore {
 
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {
         let state = self.lock_state();
-        let directories = state.sessions.values().filter_map(|known| known.directory.clone());
+        let directories = state
+            .sessions
+            .values()
+            .filter_map(|known| known.directory.clone());
         Ok(directories.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    async fn search_counts(&self, embedder: Option<EmbedderId>) -> Result<SearchCounts, StoreError> {
+    async fn search_counts(
+        &self,
+        embedder: Option<EmbedderId>,
+    ) -> Result<SearchCounts, StoreError> {
         let state = self.lock_state();
         let vectors = state.index.vectors.values();
         let embedded = vectors.filter(|(made_by, _)| Some(made_by) == embedder.as_ref());
@@ -259,11 +278,21 @@ fn fulfils(entry: &IndexEntry, required: &SearchRequirement) -> bool {
     };
     required.includes_time(entry.document.at)
         && required.facets.iter().all(has_facet)
-        && required.phrases.iter().all(|phrase| has_term(entry, phrase))
-        && !required.excluded.iter().any(|excluded| has_term(entry, excluded))
+        && required
+            .phrases
+            .iter()
+            .all(|phrase| has_term(entry, phrase))
+        && !required
+            .excluded
+            .iter()
+            .any(|excluded| has_term(entry, excluded))
 }
 
 fn average_length(index: &MemoryIndex) -> f32 {
-    let total: u64 = index.entries.values().map(|entry| u64::from(entry.counts.length())).sum();
+    let total: u64 = index
+        .entries
+        .values()
+        .map(|entry| u64::from(entry.counts.length()))
+        .sum();
     total as f32 / index.entries.len().max(1) as f32
 }

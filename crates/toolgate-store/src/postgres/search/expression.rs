@@ -19,14 +19,23 @@ pub(super) fn match_expression(
     if parts.is_empty() {
         parts.extend(facet_expression(&[SearchFacet::any()]));
     }
-    parts.extend(required.excluded.iter().map(|term| format!("!{}", term_expression(term))));
+    parts.extend(
+        required
+            .excluded
+            .iter()
+            .map(|term| format!("!{}", term_expression(term))),
+    );
     Some(parts.join(" & "))
 }
 
 fn term_expression(term: &MatchTerm) -> String {
     let last = term.words.len() - 1;
     let words = term.words.iter().enumerate().map(|(at, word)| {
-        let star = if term.is_prefix && at == last { ":*" } else { "" };
+        let star = if term.is_prefix && at == last {
+            ":*"
+        } else {
+            ""
+        };
         format!("'{word}'{star}")
     });
     let words: Vec<String> = words.collect();

@@ -68,7 +68,8 @@ impl PostgresReader {
                     let _ = connection.close().await;
                     return Ok(done);
                 }
-                Err(error) if (is_conflict(&error) || is_locked(&error)) && tries < MAX_ATTEMPTS => {}
+                Err(error)
+                    if (is_conflict(&error) || is_locked(&error)) && tries < MAX_ATTEMPTS => {}
                 // The connection is dropped, which makes the server roll back.
                 Err(error) => return Err(self.address.database_error(error).into()),
             }
@@ -105,10 +106,15 @@ async fn insert_batch(
     batch: &IndexBatch,
 ) -> Result<bool, sqlx::Error> {
     // The lock on the session makes an erasure wait, or shows that it was erased.
-    let sql = "SELECT indexed, revision, created_at, (SELECT version FROM search_state) FROM sessions
+    let sql =
+        "SELECT indexed, revision, created_at, (SELECT version FROM search_state) FROM sessions
                WHERE id = $1 FOR NO KEY UPDATE";
     let session = PgUuid(batch.session.uuid());
-    let Some(row) = sqlx::query(sql).bind(session).fetch_optional(&mut *connection).await? else {
+    let Some(row) = sqlx::query(sql)
+        .bind(session)
+        .fetch_optional(&mut *connection)
+        .await?
+    else {
         return Ok(false);
     };
     let version = i64::from(SEARCH_INDEX_VERSION);
@@ -125,7 +131,10 @@ async fn insert_batch(
     }
     insert_entries(connection, &batch.entries).await?;
     let sql = "UPDATE search_state SET version = $1 WHERE version != $1";
-    sqlx::query(sql).bind(version).execute(&mut *connection).await?;
+    sqlx::query(sql)
+        .bind(version)
+        .execute(&mut *connection)
+        .await?;
     let sql = "UPDATE sessions SET indexed = $2 WHERE id = $1";
     let asked = sqlx::query(sql).bind(session).bind(to_db(batch.to));
     asked.execute(&mut *connection).await?;
@@ -144,7 +153,8 @@ async fn insert_entries(
     let sql = "INSERT INTO search_documents (id, session, sequence, project, at, counts, lexemes)
                SELECT id, session, sequence, project, at, counts, lexemes::tsvector
                FROM UNNEST($1::bigint[], $2::uuid[], $3::bigint[], $4::text[], $5::bigint[], $6::bytea[], $7::text[])
-                   AS new (id, session, sequence, project, at, counts, lexemes)";
+                   AS new (id, session, sequence, project, at, counts, lexemes)
+               ON CONFLICT (session, sequence) DO NOTHING";
     let mut sessions = Vec::new();
     let mut sequences = Vec::new();
     let mut projects: Vec<Option<String>> = Vec::new();
@@ -165,7 +175,9 @@ async fn insert_entries(
     let asked = asked.bind(projects).bind(times).bind(counts).bind(lexemes);
     asked.execute(&mut *connection).await?;
     let sql = "UPDATE search_state SET documents = documents + $1, words = words + $2";
-    let asked = sqlx::query(sql).bind(to_db(entries.len() as u64)).bind(words);
+    let asked = sqlx::query(sql)
+        .bind(to_db(entries.len() as u64))
+        .bind(words);
     asked.execute(&mut *connection).await.map(drop)
 }
 
@@ -174,7 +186,8 @@ async fn free_ids(
     connection: &mut PgConnection,
     entries: &[IndexEntry],
 ) -> Result<Vec<i64>, sqlx::Error> {
-    let sql = "SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM search_documents WHERE id = $1) THEN $1 ELSE (
+    let sql =
+        "SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM search_documents WHERE id = $1) THEN $1 ELSE (
                    SELECT id + 1 FROM search_documents AS taken WHERE id >= $1
                        AND NOT EXISTS (SELECT 1 FROM search_documents WHERE id = taken.id + 1)
                    ORDER BY id LIMIT 1) END";
@@ -184,7 +197,8 @@ async fn free_ids(
         ids.push(ids.last().map_or(wanted, |last| wanted.max(last + 1)));
     }
     // Nearly always all of them are free.
-    let taken = sqlx::query("SELECT 1 FROM search_documents WHERE id = ANY($1) LIMIT 1").bind(ids.clone());
+    let taken =
+        sqlx::query("SELECT 1 FROM search_documents WHERE id = ANY($1) LIMIT 1").bind(ids.clone());
     if taken.fetch_optional(&mut *connection).await?.is_none() {
         return Ok(ids);
     }
@@ -192,7 +206,10 @@ async fn free_ids(
     for entry in entries {
         let wanted = SearchDocumentId::first_at(entry.document.at);
         let wanted = ids.last().map_or(wanted, |last| wanted.max(last + 1));
-        let row = sqlx::query(sql).bind(wanted).fetch_one(&mut *connection).await?;
+        let row = sqlx::query(sql)
+            .bind(wanted)
+            .fetch_one(&mut *connection)
+            .await?;
         ids.push(row.try_get(0)?);
     }
     Ok(ids)
@@ -212,11 +229,16 @@ async fn replace_title(
              words = words - (SELECT sum(words) FROM gone)
          WHERE EXISTS (SELECT 1 FROM gone)",
     ] {
-        sqlx::query(sql).bind(session).execute(&mut *connection).await?;
+        sqlx::query(sql)
+            .bind(session)
+            .execute(&mut *connection)
+            .await?;
     }
     insert_entries(connection, std::slice::from_ref(title)).await?;
     let sql = "UPDATE sessions SET indexed_title = $2, is_retitled = false WHERE id = $1";
-    let asked = sqlx::query(sql).bind(session).bind(title.document.text.clone());
+    let asked = sqlx::query(sql)
+        .bind(session)
+        .bind(title.document.text.clone());
     asked.execute(&mut *connection).await.map(drop)
 }
 
@@ -227,13 +249,22 @@ async fn insert_vectors(
 ) -> Result<(), sqlx::Error> {
     let number = number_embedder(connection, embedder).await?;
     let ids: Vec<i64> = vectors.keys().copied().collect();
-    let bytes: Vec<Vec<u8>> = vectors.values().map(|vector| encode_vector(vector)).collect();
-    let signs: Vec<Vec<u8>> = vectors.values().map(|vector| encode_signs(vector)).collect();
+    let bytes: Vec<Vec<u8>> = vectors
+        .values()
+        .map(|vector| encode_vector(vector))
+        .collect();
+    let signs: Vec<Vec<u8>> = vectors
+        .values()
+        .map(|vector| encode_signs(vector))
+        .collect();
     for sql in [
         "DELETE FROM search_signs WHERE document = ANY($1)",
         "DELETE FROM search_vectors WHERE document = ANY($1)",
     ] {
-        sqlx::query(sql).bind(ids.clone()).execute(&mut *connection).await?;
+        sqlx::query(sql)
+            .bind(ids.clone())
+            .execute(&mut *connection)
+            .await?;
     }
     // Documents that were erased meanwhile get no vector.
     let sql = "WITH known AS (UPDATE search_documents SET embedded = $1 WHERE id = ANY($2) RETURNING id),
@@ -245,7 +276,11 @@ async fn insert_vectors(
                INSERT INTO search_signs (number, document, embedder, signs)
                SELECT stored.number, stored.document, $1, new.signs FROM stored
                    JOIN UNNEST($2::bigint[], $4::bytea[]) AS new (id, signs) ON new.id = stored.document";
-    let asked = sqlx::query(sql).bind(number).bind(ids).bind(bytes).bind(signs);
+    let asked = sqlx::query(sql)
+        .bind(number)
+        .bind(ids)
+        .bind(bytes)
+        .bind(signs);
     asked.execute(connection).await.map(drop)
 }
 
@@ -258,13 +293,24 @@ async fn number_embedder(
     let sql = "SELECT number FROM search_embedders
                WHERE name = $1 AND number = (SELECT max(number) FROM search_embedders)";
     let name = embedder.as_str();
-    if let Some(row) = sqlx::query(sql).bind(name).fetch_optional(&mut *connection).await? {
+    if let Some(row) = sqlx::query(sql)
+        .bind(name)
+        .fetch_optional(&mut *connection)
+        .await?
+    {
         return row.try_get(0);
     }
     let sql = "DELETE FROM search_embedders WHERE name = $1";
-    sqlx::query(sql).bind(name).execute(&mut *connection).await?;
+    sqlx::query(sql)
+        .bind(name)
+        .execute(&mut *connection)
+        .await?;
     let sql = "INSERT INTO search_embedders (name) VALUES ($1) RETURNING number";
-    sqlx::query(sql).bind(name).fetch_one(connection).await?.try_get(0)
+    sqlx::query(sql)
+        .bind(name)
+        .fetch_one(connection)
+        .await?
+        .try_get(0)
 }
 
 async fn clear_tables(connection: &mut PgConnection) -> Result<(), sqlx::Error> {

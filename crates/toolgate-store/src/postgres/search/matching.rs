@@ -26,7 +26,9 @@ pub(super) struct NewestRows {
 impl PostgresReader {
     pub(super) async fn match_text(&self, search: &TextSearch) -> Result<TextMatches, StoreError> {
         let ask = || sqlx::query("SELECT documents, words FROM search_state");
-        let state = self.query_row(ask, |row| Ok((from_db(row.try_get(0)?), from_db(row.try_get(1)?))));
+        let state = self.query_row(ask, |row| {
+            Ok((from_db(row.try_get(0)?), from_db(row.try_get(1)?)))
+        });
         let (documents, words) = state.await?.unwrap_or_default();
         let mut found = TextMatches {
             documents,
@@ -36,19 +38,25 @@ impl PostgresReader {
         let mut ids = BTreeSet::new();
         let mut is_any_truncated = search.terms.is_empty();
         for term in &search.terms {
-            let list = self.newest_rows(&[term], &search.required, search.most_per_term).await?;
+            let list = self
+                .newest_rows(&[term], &search.required, search.most_per_term)
+                .await?;
             ids.extend(list.ids.iter().map(|id| id.get()));
             is_any_truncated |= list.is_truncated;
             found.is_truncated = list.is_truncated;
             found.terms.push(TermMatches {
-                frequency: self.term_frequency(term, &search.required, &list, documents).await?,
+                frequency: self
+                    .term_frequency(term, &search.required, &list, documents)
+                    .await?,
                 ids: list.ids,
             });
         }
         // Documents with all words may be older than the newest ones of a common word.
         if is_any_truncated && search.terms.len() != 1 {
             let all: Vec<&MatchTerm> = search.terms.iter().map(|term| &**term).collect();
-            let list = self.newest_rows(&all, &search.required, search.most_per_term).await?;
+            let list = self
+                .newest_rows(&all, &search.required, search.most_per_term)
+                .await?;
             ids.extend(list.ids.iter().map(|id| id.get()));
             found.is_truncated = list.is_truncated;
         }
@@ -64,17 +72,25 @@ impl PostgresReader {
         limit: usize,
     ) -> Result<NewestRows, StoreError> {
         let Some(wanted) = match_expression(terms, required) else {
-            return Ok(NewestRows { ids: Vec::new(), is_truncated: false });
+            return Ok(NewestRows {
+                ids: Vec::new(),
+                is_truncated: false,
+            });
         };
         let (first, end) = required.id_range();
         let after = required.after.map_or(i64::MIN, |after| after.as_micros());
-        let before = required.before.map_or(i64::MAX, |before| before.as_micros());
+        let before = required
+            .before
+            .map_or(i64::MAX, |before| before.as_micros());
         let sql = "SELECT id FROM search_documents
                    WHERE lexemes @@ $1::tsquery AND id >= $2 AND id < $3 AND at >= $4 AND at < $5
                    ORDER BY id DESC LIMIT $6";
         let ask = || {
             let asked = sqlx::query(sql).bind(wanted.clone()).bind(first).bind(end);
-            asked.bind(after).bind(before).bind(limit_to_db(limit.saturating_add(1)))
+            asked
+                .bind(after)
+                .bind(before)
+                .bind(limit_to_db(limit.saturating_add(1)))
         };
         let mut ids = self
             .query_rows(ask, |row| Ok(SearchDocumentId::new(row.try_get(0)?)))
@@ -96,14 +112,22 @@ impl PostgresReader {
             list
         } else {
             let nothing = SearchRequirement::default();
-            everywhere = self.newest_rows(&[term], &nothing, FREQUENCY_MATCHES).await?;
+            everywhere = self
+                .newest_rows(&[term], &nothing, FREQUENCY_MATCHES)
+                .await?;
             &everywhere
         };
         match newest.ids.last() {
             Some(oldest) if newest.is_truncated => {
                 let sql = "SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE id >= $1 LIMIT $2) AS sample";
-                let ask = || sqlx::query(sql).bind(oldest.get()).bind(limit_to_db(FREQUENCY_SAMPLE));
-                let seen = self.query_row(ask, |row| Ok(row.try_get::<i64, _>(0)?)).await?;
+                let ask = || {
+                    sqlx::query(sql)
+                        .bind(oldest.get())
+                        .bind(limit_to_db(FREQUENCY_SAMPLE))
+                };
+                let seen = self
+                    .query_row(ask, |row| Ok(row.try_get::<i64, _>(0)?))
+                    .await?;
                 let seen = usize::try_from(seen.unwrap_or(0)).unwrap_or(usize::MAX);
                 Ok(estimate_frequency(newest.ids.len(), seen, documents))
             }

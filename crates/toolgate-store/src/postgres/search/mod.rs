@@ -25,7 +25,10 @@ use crate::encoded::{decode_event, from_db, limit_to_db};
 impl SearchStore for PostgresStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
         let ask = || sqlx::query("SELECT version FROM search_state");
-        let version = self.reads.query_row(ask, |row| Ok(row.try_get::<i64, _>(0)?)).await?;
+        let version = self
+            .reads
+            .query_row(ask, |row| Ok(row.try_get::<i64, _>(0)?))
+            .await?;
         // Words that another version has split are not found by this one.
         if version.is_some_and(|known| known != 0 && known != i64::from(SEARCH_INDEX_VERSION)) {
             self.clear_index().await?;
@@ -64,7 +67,11 @@ impl SearchStore for PostgresStore {
         embedder: EmbedderId,
         limit: usize,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
-        let number = self.reads.newest_embedder(&embedder).await?.unwrap_or(i64::MAX);
+        let number = self
+            .reads
+            .newest_embedder(&embedder)
+            .await?
+            .unwrap_or(i64::MAX);
         let sql = format!(
             "{DOCUMENT_SQL} WHERE search_documents.embedded < $1
              ORDER BY search_documents.embedded DESC, search_documents.id DESC LIMIT $2"
@@ -141,9 +148,16 @@ fn document_row(row: &PgRow) -> Result<Option<(SearchDocumentId, SearchDocument)
         let document = SearchDocument::from_event(&event, project.as_ref());
         return Ok(document.map(|document| (id, document)));
     }
-    let title = row.try_get::<Option<&str>, _>(7)?.and_then(SessionTitle::new);
+    let title = row
+        .try_get::<Option<&str>, _>(7)?
+        .and_then(SessionTitle::new);
     let at = time_column(row, 4)?;
-    Ok(title.map(|title| (id, SearchDocument::from_title(session, &title, project.as_ref(), at))))
+    Ok(title.map(|title| {
+        (
+            id,
+            SearchDocument::from_title(session, &title, project.as_ref(), at),
+        )
+    }))
 }
 
 fn stale_row(row: &PgRow) -> Result<StaleSession, RowError> {
@@ -154,7 +168,9 @@ fn stale_row(row: &PgRow) -> Result<StaleSession, RowError> {
         created_at: time_column(row, 3)?,
         updated_at: time_column(row, 4)?,
         directory: row.try_get::<Option<&str>, _>(5)?.map(Arc::from),
-        title: row.try_get::<Option<&str>, _>(6)?.and_then(SessionTitle::new),
+        title: row
+            .try_get::<Option<&str>, _>(6)?
+            .and_then(SessionTitle::new),
         is_retitled: row.try_get(7)?,
     })
 }

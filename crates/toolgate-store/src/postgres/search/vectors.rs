@@ -42,7 +42,9 @@ impl PostgresVectorCache {
         let allowed = if search.required.is_empty() {
             None
         } else {
-            let newest = reads.newest_rows(&[], &search.required, search.most_allowed).await?;
+            let newest = reads
+                .newest_rows(&[], &search.required, search.most_allowed)
+                .await?;
             found.is_truncated = newest.is_truncated;
             Some(newest.ids.into_iter().collect())
         };
@@ -50,12 +52,18 @@ impl PostgresVectorCache {
         let wanted = search.limit.saturating_mul(2);
         let nearest = {
             let mut cached = self.0.lock().await;
-            let index = reads.refresh_vectors(&mut cached, embedder, search.dimensions).await?;
+            let index = reads
+                .refresh_vectors(&mut cached, embedder, search.dimensions)
+                .await?;
             index.nearest(&search.query, allowed.as_ref(), wanted)
         };
         let ranking = match nearest {
             NearestVectors::Exact(ranking) => ranking,
-            NearestVectors::Coarse(ids) => reads.compare_vectors(&ids, embedder, search, wanted).await?,
+            NearestVectors::Coarse(ids) => {
+                reads
+                    .compare_vectors(&ids, embedder, search, wanted)
+                    .await?
+            }
         };
         let shown = reads.shown_documents(&ranking).await?;
         let shown = ranking.into_iter().filter(|hit| shown.contains(&hit.id));
@@ -74,7 +82,9 @@ impl PostgresReader {
     ) -> Result<&'c VectorIndex, StoreError> {
         let sql = "SELECT erasures, (SELECT coalesce(max(number), 0) FROM search_vectors) FROM search_state";
         let ask = || sqlx::query(sql);
-        let state = self.query_row(ask, |row| Ok((row.try_get(0)?, row.try_get(1)?))).await?;
+        let state = self
+            .query_row(ask, |row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .await?;
         let (erasures, newest): (i64, i64) = state.unwrap_or_default();
         let is_current = |cached: &CachedVectors| {
             cached.embedder == embedder
@@ -104,10 +114,19 @@ impl PostgresReader {
         };
         let last = vectors.last;
         let embedder = vectors.embedder;
-        let ask = || sqlx::query(sql).bind(last).bind(embedder).bind(PAGE_VECTORS);
+        let ask = || {
+            sqlx::query(sql)
+                .bind(last)
+                .bind(embedder)
+                .bind(PAGE_VECTORS)
+        };
         let page = self.query_rows(ask, |row| {
             let bytes = row.try_get::<Vec<u8>, _>(2)?;
-            Ok((row.try_get::<i64, _>(0)?, SearchDocumentId::new(row.try_get(1)?), bytes))
+            Ok((
+                row.try_get::<i64, _>(0)?,
+                SearchDocumentId::new(row.try_get(1)?),
+                bytes,
+            ))
         });
         let page = page.await?;
         for (number, document, bytes) in &page {

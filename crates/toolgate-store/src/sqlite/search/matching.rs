@@ -1,17 +1,18 @@
 //! Finds documents by words: the newest ones of each word, and how frequent it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::params;
 use toolgate_core::{
     FREQUENCY_SAMPLE, MatchTerm, SearchCandidate, SearchDocumentId, SearchRequirement, StoreError,
     TermMatches, TextMatches, TextSearch, WordCounts, estimate_frequency,
 };
+use uuid::Uuid;
 
 use super::expression::match_expression;
 use crate::{
     encoded::{from_db, limit_to_db},
-    sqlite::read::SqliteReader,
+    sqlite::read::{SqliteReader, uuid_column},
 };
 
 /// The number of documents with a term that are looked at for its frequency.
@@ -29,7 +30,9 @@ pub(super) struct NewestRows {
 impl SqliteReader<'_> {
     pub(super) fn match_text(&self, search: &TextSearch) -> Result<TextMatches, StoreError> {
         let sql = "SELECT documents, words FROM search_state";
-        let state = self.query_row(sql, [], |row| Ok((from_db(row.get(0)?), from_db(row.get(1)?))))?;
+        let state = self.query_row(sql, [], |row| {
+            Ok((from_db(row.get(0)?), from_db(row.get(1)?)))
+        })?;
         let (documents, words) = state.unwrap_or_default();
         let mut found = TextMatches {
             documents,
@@ -55,11 +58,15 @@ impl SqliteReader<'_> {
             ids.extend(list.ids);
             found.is_truncated = list.is_truncated;
         }
+        let mut shown = ShownSessions::default();
         for id in ids {
-            found.candidates.extend(self.load_candidate(id)?);
+            found
+                .candidates
+                .extend(self.load_candidate(id, &mut shown)?);
         }
         if found.candidates.len() <= LOADED_ALONG {
-            found.loaded = self.load_documents(found.candidates.iter().map(|candidate| candidate.id))?;
+            found.loaded =
+                self.load_documents(found.candidates.iter().map(|candidate| candidate.id))?;
         }
         Ok(found)
     }
@@ -72,7 +79,10 @@ impl SqliteReader<'_> {
         limit: usize,
     ) -> Result<NewestRows, StoreError> {
         let Some(wanted) = match_expression(terms, required) else {
-            return Ok(NewestRows { ids: Vec::new(), is_truncated: false });
+            return Ok(NewestRows {
+                ids: Vec::new(),
+                is_truncated: false,
+            });
         };
         let (first, end) = required.id_range();
         let most = limit_to_db(limit.saturating_add(1));
@@ -85,8 +95,14 @@ impl SqliteReader<'_> {
                            AND at >= ?5 AND at < ?6
                        ORDER BY search_index.rowid DESC LIMIT ?4";
             let after = required.after.map_or(i64::MIN, |after| after.as_micros());
-            let before = required.before.map_or(i64::MAX, |before| before.as_micros());
-            self.query_rows(sql, params![wanted, first, end, most, after, before], read_id)?
+            let before = required
+                .before
+                .map_or(i64::MAX, |before| before.as_micros());
+            self.query_rows(
+                sql,
+                params![wanted, first, end, most, after, before],
+                read_id,
+            )?
         } else {
             let sql = "SELECT rowid FROM search_index WHERE search_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2";
             self.query_rows(sql, params![wanted, most], read_id)?
@@ -107,7 +123,8 @@ impl SqliteReader<'_> {
         let newest = if required.is_empty() {
             list
         } else {
-            everywhere = self.newest_rows(&[term], &SearchRequirement::default(), FREQUENCY_MATCHES)?;
+            everywhere =
+                self.newest_rows(&[term], &SearchRequirement::default(), FREQUENCY_MATCHES)?;
             &everywhere
         };
         match newest.ids.last() {
@@ -124,15 +141,51 @@ impl SqliteReader<'_> {
     }
 
     /// Loads a document to rank, unless its session is hidden.
-    fn load_candidate(&self, id: SearchDocumentId) -> Result<Option<SearchCandidate>, StoreError> {
-        let sql = "SELECT counts FROM search_documents JOIN sessions ON sessions.id = search_documents.session
-                   WHERE search_documents.id = ?1 AND hidden_at IS NULL";
-        self.query_row(sql, [id.get()], |row| {
-            Ok(SearchCandidate {
-                id,
-                counts: WordCounts::from_bytes(row.get_ref(0)?.as_blob()?),
-            })
-        })
+    fn load_candidate(
+        &self,
+        id: SearchDocumentId,
+        shown: &mut ShownSessions,
+    ) -> Result<Option<SearchCandidate>, StoreError> {
+        let sql = "SELECT session, counts FROM search_documents WHERE id = ?1";
+        let found = self.query_row(sql, [id.get()], |row| {
+            let counts = WordCounts::from_bytes(row.get_ref(1)?.as_blob()?);
+            Ok((uuid_column(row, 0)?, SearchCandidate { id, counts }))
+        })?;
+        let Some((session, candidate)) = found else {
+            return Ok(None);
+        };
+        Ok(shown.check(self, session)?.then_some(candidate))
+    }
+
+    /// Checks whether a document exists and its session is not hidden.
+    pub(super) fn is_shown(
+        &self,
+        id: SearchDocumentId,
+        shown: &mut ShownSessions,
+    ) -> Result<bool, StoreError> {
+        let sql = "SELECT session FROM search_documents WHERE id = ?1";
+        match self.query_row(sql, [id.get()], |row| uuid_column(row, 0))? {
+            Some(session) => shown.check(self, session),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The sessions that were checked during one search. Hits come from few sessions, so each is looked up
+/// once.
+#[derive(Default)]
+pub(super) struct ShownSessions(HashMap<Uuid, bool>);
+
+impl ShownSessions {
+    fn check(&mut self, read: &SqliteReader<'_>, session: Uuid) -> Result<bool, StoreError> {
+        if let Some(is_shown) = self.0.get(&session) {
+            return Ok(*is_shown);
+        }
+        let sql = "SELECT hidden_at IS NULL FROM sessions WHERE id = ?1";
+        let found = read.query_row(sql, [session.as_bytes()], |row| row.get(0))?;
+        let is_shown = found.unwrap_or(false);
+        self.0.insert(session, is_shown);
+        Ok(is_shown)
     }
 }
 

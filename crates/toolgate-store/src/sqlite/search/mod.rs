@@ -183,7 +183,10 @@ impl SqliteReader<'_> {
         Ok(SearchCounts {
             documents: count("SELECT documents FROM search_state WHERE 0 = ?1", 0)?,
             embedded: match number {
-                Some(number) => count("SELECT count(*) FROM search_documents WHERE embedded = ?1", number)?,
+                Some(number) => count(
+                    "SELECT count(*) FROM search_documents WHERE embedded = ?1",
+                    number,
+                )?,
                 None => 0,
             },
             stale_sessions: count(&format!("SELECT count(*) {stale}"), 0)?,
@@ -238,7 +241,11 @@ impl SqliteWriteTx<'_> {
     fn index_batch(&self, batch: &IndexBatch) -> Result<bool, StoreError> {
         let sql = "SELECT indexed, revision, created_at FROM sessions WHERE id = ?1";
         let found = self.query_row(sql, [session_bytes(batch.session)], |row| {
-            Ok((from_db(row.get(0)?), from_db(row.get(1)?), time_column(row, 2)?))
+            Ok((
+                from_db(row.get(0)?),
+                from_db(row.get(1)?),
+                time_column(row, 2)?,
+            ))
         })?;
         let version = i64::from(SEARCH_INDEX_VERSION);
         let known = self.index_version()?;
@@ -256,9 +263,15 @@ impl SqliteWriteTx<'_> {
         }
         let mut last = None;
         for entry in &batch.entries {
-            last = Some(self.insert_entry(entry, last)?);
+            // A damaged place in the log must not make every search fail.
+            if !self.has_document(batch.session, entry.document.sequence)? {
+                last = Some(self.insert_entry(entry, last)?);
+            }
         }
-        self.execute("UPDATE search_state SET version = ?1 WHERE version != ?1", [version])?;
+        self.execute(
+            "UPDATE search_state SET version = ?1 WHERE version != ?1",
+            [version],
+        )?;
         let sql = "UPDATE sessions SET indexed = ?2 WHERE id = ?1";
         self.execute(sql, params![session_bytes(batch.session), to_db(batch.to)])?;
         Ok(true)
@@ -286,6 +299,12 @@ impl SqliteWriteTx<'_> {
         Ok(id)
     }
 
+    fn has_document(&self, session: SessionId, sequence: u64) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM search_documents WHERE session = ?1 AND sequence = ?2";
+        let found = params![session_bytes(session), to_db(sequence)];
+        Ok(self.query_row(sql, found, |_| Ok(()))?.is_some())
+    }
+
     fn free_id(&self, wanted: i64) -> Result<i64, StoreError> {
         let sql = "SELECT 1 FROM search_documents WHERE id = ?1";
         if self.query_row(sql, [wanted], |_| Ok(()))?.is_none() {
@@ -300,7 +319,9 @@ impl SqliteWriteTx<'_> {
 
     fn replace_title(&self, title: &IndexEntry) -> Result<(), StoreError> {
         let session = title.document.session;
-        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 AND sequence = 0");
+        let sql = format!(
+            "SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 AND sequence = 0"
+        );
         for row in self.query_rows(&sql, [session_bytes(session)], document_row)? {
             self.delete_document(&row)?;
         }

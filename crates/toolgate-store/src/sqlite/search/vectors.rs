@@ -11,6 +11,7 @@ use toolgate_core::{
     VectorMatches, VectorSearch, best_documents, encode_signs, encode_vector,
 };
 
+use super::matching::ShownSessions;
 use crate::sqlite::{read::SqliteReader, transaction::SqliteWriteTx};
 
 /// The vectors of one embedder in memory.
@@ -63,8 +64,9 @@ impl SqliteVectorCache {
                 best_documents(ranked.into_iter(), wanted)
             }
         };
+        let mut shown = ShownSessions::default();
         for hit in ranking {
-            if found.ranking.len() < search.limit && read.is_shown(hit.id)? {
+            if found.ranking.len() < search.limit && read.is_shown(hit.id, &mut shown)? {
                 found.ranking.push(hit);
             }
         }
@@ -133,16 +135,13 @@ impl SqliteReader<'_> {
         Ok(())
     }
 
-    fn load_vector(&self, id: SearchDocumentId, embedder: i64) -> Result<Option<Vec<u8>>, StoreError> {
+    fn load_vector(
+        &self,
+        id: SearchDocumentId,
+        embedder: i64,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = "SELECT vector FROM search_vectors WHERE document = ?1 AND embedder = ?2";
         self.query_row(sql, [id.get(), embedder], |row| row.get(0))
-    }
-
-    /// Checks whether a document exists and its session is not hidden.
-    fn is_shown(&self, id: SearchDocumentId) -> Result<bool, StoreError> {
-        let sql = "SELECT 1 FROM search_documents JOIN sessions ON sessions.id = search_documents.session
-                   WHERE search_documents.id = ?1 AND hidden_at IS NULL";
-        Ok(self.query_row(sql, [id.get()], |_| Ok(()))?.is_some())
     }
 }
 
@@ -175,8 +174,14 @@ impl SqliteWriteTx<'_> {
         if let Some(number) = self.newest_embedder(embedder)? {
             return Ok(number);
         }
-        self.execute("DELETE FROM search_embedders WHERE name = ?1", [embedder.as_str()])?;
-        self.execute("INSERT INTO search_embedders (name) VALUES (?1)", [embedder.as_str()])?;
+        self.execute(
+            "DELETE FROM search_embedders WHERE name = ?1",
+            [embedder.as_str()],
+        )?;
+        self.execute(
+            "INSERT INTO search_embedders (name) VALUES (?1)",
+            [embedder.as_str()],
+        )?;
         Ok(self.connection.last_insert_rowid())
     }
 }

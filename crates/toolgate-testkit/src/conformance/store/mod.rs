@@ -27,8 +27,9 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let rules = events::RULES.into_iter().chain(records::RULES);
     let rules = rules.chain(mailbox::RULES).chain(ledgers::RULES);
     let rules = rules.chain(accounts::RULES).chain(catalogue::RULES);
+    let search_rules = search::RULES.into_iter().chain(search::MEANING_RULES);
     let mut report = ConformanceReport::default();
-    for (name, rule) in rules.chain(erasure::RULES).chain(search::RULES) {
+    for (name, rule) in rules.chain(erasure::RULES).chain(search_rules) {
         report.add_result(name, rule(&store, ids).await);
     }
     report

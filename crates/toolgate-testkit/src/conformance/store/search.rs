@@ -1,46 +1,57 @@
 //! The store rules for search: what is written is found, and what is erased is not.
 
+mod meaning;
 mod talk;
 
-use std::sync::Arc;
-
 use toolgate_core::{
-    IdSource, IndexBatch, SearchFilter, SearchHit, SearchKind, SearchMode, SearchRequest,
-    SearchService, SessionTitle, StoreHandle, Timestamp,
+    IdSource, IndexBatch, SearchHit, SearchKind, SearchMode, SearchRequest, SearchService,
+    SessionTitle, StoreHandle, Timestamp,
 };
 
-use self::talk::Talk;
+use self::{meaning::meaning, talk::Talk};
 use super::{StoreRule, ensure, error_text};
-use crate::{WordEmbedder, clock::TestClock};
+use crate::clock::TestClock;
 
-pub(super) const RULES: [(&str, StoreRule); 14] = [
+pub(super) use self::meaning::RULES as MEANING_RULES;
+
+pub(super) const RULES: [(&str, StoreRule); 12] = [
     ("everything_that_was_said_and_done_is_found", |s, i| {
         Box::pin(finds_every_kind(s, i))
     }),
     ("phrases_prefixes_exclusions_and_names_are_found", |s, i| {
         Box::pin(finds_terms(s, i))
     }),
-    ("accents_and_scripts_without_blanks_are_found_by_their_parts", |s, i| {
-        Box::pin(finds_scripts(s, i))
+    (
+        "accents_and_scripts_without_blanks_are_found_by_their_parts",
+        |s, i| Box::pin(finds_scripts(s, i)),
+    ),
+    ("every_filter_of_a_search_holds", |s, i| {
+        Box::pin(filters(s, i))
     }),
-    ("every_filter_of_a_search_holds", |s, i| Box::pin(filters(s, i))),
-    ("any_text_is_safe_as_a_query", |s, i| Box::pin(any_text(s, i))),
-    ("pages_of_a_search_have_every_hit_once", |s, i| Box::pin(pages(s, i))),
-    ("a_very_common_word_ranks_the_newest_documents_and_says_so", |s, i| {
-        Box::pin(bounds_common_words(s, i))
+    ("any_text_is_safe_as_a_query", |s, i| {
+        Box::pin(any_text(s, i))
     }),
-    ("hidden_sessions_are_not_found", |s, i| Box::pin(hides(s, i))),
-    ("an_erased_session_is_not_found", |s, i| Box::pin(erases(s, i))),
+    ("pages_of_a_search_have_every_hit_once", |s, i| {
+        Box::pin(pages(s, i))
+    }),
+    (
+        "a_very_common_word_ranks_the_newest_documents_and_says_so",
+        |s, i| Box::pin(bounds_common_words(s, i)),
+    ),
+    ("hidden_sessions_are_not_found", |s, i| {
+        Box::pin(hides(s, i))
+    }),
+    ("an_erased_session_is_not_found", |s, i| {
+        Box::pin(erases(s, i))
+    }),
     ("a_session_is_found_by_the_title_it_was_given", |s, i| {
         Box::pin(finds_titles(s, i))
     }),
-    ("a_rebuilt_index_gives_the_same_answers", |s, i| Box::pin(rebuilds(s, i))),
+    ("a_rebuilt_index_gives_the_same_answers", |s, i| {
+        Box::pin(rebuilds(s, i))
+    }),
     ("a_batch_of_another_place_is_not_indexed", |s, i| {
         Box::pin(checks_places(s, i))
-    }),
-    ("meaning_is_found_within_the_filters", |s, i| Box::pin(finds_meaning(s, i))),
-    ("vectors_of_two_embedders_are_never_mixed", |s, i| {
-        Box::pin(separates_embedders(s, i))
     }),
 ];
 
@@ -53,16 +64,26 @@ fn service(store: &StoreHandle) -> SearchService {
 async fn hits(store: &StoreHandle, query: &str) -> Result<Vec<SearchHit>, String> {
     let request = SearchRequest::new(query).mode(SearchMode::Text).limit(100);
     let answer = service(store).search(&request).await;
-    answer.map(|answer| answer.hits).map_err(|error| error.to_string())
+    answer
+        .map(|answer| answer.hits)
+        .map_err(|error| error.to_string())
 }
 
 /// Checks that a query finds exactly these events of a talk.
-async fn expect(store: &StoreHandle, talk: &Talk<'_>, query: &str, wanted: &[u64]) -> Result<(), String> {
+async fn expect(
+    store: &StoreHandle,
+    talk: &Talk<'_>,
+    query: &str,
+    wanted: &[u64],
+) -> Result<(), String> {
     let id = talk.session.uuid().simple();
     let found = hits(store, &format!("{query} session:{id}")).await?;
     let mut found: Vec<u64> = found.iter().map(|hit| hit.sequence).collect();
     found.sort_unstable();
-    ensure(found == wanted, format!("{query} found {found:?}, not {wanted:?}"))
+    ensure(
+        found == wanted,
+        format!("{query} found {found:?}, not {wanted:?}"),
+    )
 }
 
 async fn finds_every_kind(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -85,10 +106,17 @@ async fn finds_every_kind(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     ];
     ensure(kinds == wanted, format!("{kinds:?}"))?;
     for hit in &found {
-        let marked = hit.snippet.matches.iter().map(|range| &hit.snippet.text[range.clone()]);
+        let marked = hit
+            .snippet
+            .matches
+            .iter()
+            .map(|range| &hit.snippet.text[range.clone()]);
         let marked: Vec<&str> = marked.collect();
         ensure(marked == ["walrus"], format!("{marked:?} is marked"))?;
-        ensure(hit.score > 0.0 && hit.score <= 1.0, format!("the score is {}", hit.score))?;
+        ensure(
+            hit.score > 0.0 && hit.score <= 1.0,
+            format!("the score is {}", hit.score),
+        )?;
     }
     let again = hits(store, &format!("walrus session:{id}")).await?;
     ensure(again == found, "the order changed")
@@ -98,7 +126,8 @@ async fn finds_terms(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Stri
     let talk = Talk::new(store, ids);
     talk.user(1, "the connection was refused by peer").await?;
     talk.user(2, "refused was the connection").await?;
-    talk.user(3, "parseHttpHeader in src/net/http_header.rs").await?;
+    talk.user(3, "parseHttpHeader in src/net/http_header.rs")
+        .await?;
     talk.user(4, "migrations and migrating").await?;
     for (query, wanted) in [
         ("\"connection was refused\"", &[1][..]),
@@ -172,16 +201,55 @@ async fn filters(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> 
 
 async fn any_text(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let talk = Talk::new(store, ids);
-    talk.user(1, "it's a \"quoted\" OR text: with (brackets) \u{0} and * stars").await?;
+    talk.user(
+        1,
+        "it's a \"quoted\" OR text: with (brackets) \u{0} and * stars",
+    )
+    .await?;
     let huge = "x\" OR ".repeat(150_000);
     for query in [
-        "", "\"", "\"\"", "*", "a*", "-", "-a", "--", "'", "''", "\\", "(", ")", "a AND", "OR b",
-        "NOT", "NEAR(a b)", "words:a", "facets:d", "{a b}:c", "a^b", "\u{0}", "a\u{0}b", "🚀*",
-        "<->", "a <-> b", "a & !b", "a:*", "'; DROP TABLE sessions; --", "%s %d", "session:",
-        "after:", "tool:\"", "\u{202e}abc", "quoted OR", huge.as_str(),
+        "",
+        "\"",
+        "\"\"",
+        "*",
+        "a*",
+        "-",
+        "-a",
+        "--",
+        "'",
+        "''",
+        "\\",
+        "(",
+        ")",
+        "a AND",
+        "OR b",
+        "NOT",
+        "NEAR(a b)",
+        "words:a",
+        "facets:d",
+        "{a b}:c",
+        "a^b",
+        "\u{0}",
+        "a\u{0}b",
+        "🚀*",
+        "<->",
+        "a <-> b",
+        "a & !b",
+        "a:*",
+        "'; DROP TABLE sessions; --",
+        "%s %d",
+        "session:",
+        "after:",
+        "tool:\"",
+        "\u{202e}abc",
+        "quoted OR",
+        huge.as_str(),
     ] {
         hits(store, query).await.map_err(|error| {
-            format!("{:?} fails: {error}", query.chars().take(40).collect::<String>())
+            format!(
+                "{:?} fails: {error}",
+                query.chars().take(40).collect::<String>()
+            )
         })?;
     }
     expect(store, &talk, "\"it's a\" brackets", &[1]).await
@@ -193,21 +261,33 @@ async fn pages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
         talk.user(n, &format!("lemur number {n}")).await?;
     }
     let id = talk.session.uuid();
-    let mut request = SearchRequest::new(&format!("lemur session:{id}")).mode(SearchMode::Text).limit(5);
+    let mut request = SearchRequest::new(&format!("lemur session:{id}"))
+        .mode(SearchMode::Text)
+        .limit(5);
     let mut seen = Vec::new();
     loop {
-        let answer = service(store).search(&request).await.map_err(|error| error.to_string())?;
+        let answer = service(store)
+            .search(&request)
+            .await
+            .map_err(|error| error.to_string())?;
         seen.extend(answer.hits.iter().map(|hit| hit.sequence));
         let Some(next) = answer.next else { break };
         // What is written between two pages does not change them.
-        talk.user(23 + seen.len() as u64 / 5, "lemur lemur lemur").await?;
-        let written = next.to_string().parse().map_err(|_| "the cursor cannot be read")?;
+        talk.user(23 + seen.len() as u64 / 5, "lemur lemur lemur")
+            .await?;
+        let written = next
+            .to_string()
+            .parse()
+            .map_err(|_| "the cursor cannot be read")?;
         request = request.after_cursor(written);
     }
     seen.sort_unstable();
     ensure(seen == (1..=23).collect::<Vec<_>>(), format!("{seen:?}"))?;
     let other = SearchRequest::new("other").after_cursor(request.cursor.expect("there were pages"));
-    ensure(service(store).search(&other).await.is_err(), "a cursor of another search is used")
+    ensure(
+        service(store).search(&other).await.is_err(),
+        "a cursor of another search is used",
+    )
 }
 
 async fn bounds_common_words(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -217,23 +297,41 @@ async fn bounds_common_words(store: &StoreHandle, ids: &dyn IdSource) -> Result<
     let id = talk.session.uuid();
     let search = |query: String| async move {
         let request = SearchRequest::new(&query).mode(SearchMode::Text);
-        service(store).search(&request).await.map_err(|error| error.to_string())
+        service(store)
+            .search(&request)
+            .await
+            .map_err(|error| error.to_string())
     };
     let answer = search(format!("gnu session:{id}")).await?;
     ensure(answer.notices.len() == 1, format!("{:?}", answer.notices))?;
-    ensure(answer.hits[0].sequence == 1_500, format!("{:?} is first", answer.hits[0].sequence))?;
+    ensure(
+        answer.hits[0].sequence == 1_500,
+        format!("{:?} is first", answer.hits[0].sequence),
+    )?;
     // A rare word beside it is found, however old its document is.
     let answer = search(format!("gnu 3 session:{id}")).await?;
-    ensure(answer.hits[0].sequence == 3, format!("{:?} is first", answer.hits[0].sequence))
+    ensure(
+        answer.hits[0].sequence == 3,
+        format!("{:?} is first", answer.hits[0].sequence),
+    )
 }
 
 async fn hides(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let talk = Talk::new(store, ids);
     talk.user(1, "heron").await?;
-    store.hide_session(talk.session, Some(NOW)).await.map_err(error_text)?;
+    store
+        .hide_session(talk.session, Some(NOW))
+        .await
+        .map_err(error_text)?;
     expect(store, &talk, "heron", &[]).await?;
-    ensure(meaning(store, &talk, "one", "heron").await?.is_empty(), "its meaning is found")?;
-    store.hide_session(talk.session, None).await.map_err(error_text)?;
+    ensure(
+        meaning(store, &talk, "one", "heron").await?.is_empty(),
+        "its meaning is found",
+    )?;
+    store
+        .hide_session(talk.session, None)
+        .await
+        .map_err(error_text)?;
     expect(store, &talk, "heron", &[1]).await
 }
 
@@ -241,18 +339,30 @@ async fn erases(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let talk = Talk::new(store, ids);
     talk.user(1, "badger").await?;
     let title = SessionTitle::new("the badger").expect("visible");
-    store.rename_session(talk.session, title).await.map_err(error_text)?;
+    store
+        .rename_session(talk.session, title)
+        .await
+        .map_err(error_text)?;
     let other = Talk::new(store, ids);
     other.user(1, "badger").await?;
     expect(store, &talk, "badger", &[0, 1]).await?;
     let before = store.search_counts(None).await.map_err(error_text)?;
     meaning(store, &talk, "one", "badger").await?;
-    store.erase_session(talk.session, NOW).await.map_err(error_text)?;
+    store
+        .erase_session(talk.session, NOW)
+        .await
+        .map_err(error_text)?;
     expect(store, &talk, "badger", &[]).await?;
     expect(store, &other, "badger", &[1]).await?;
-    ensure(meaning(store, &talk, "one", "badger").await?.is_empty(), "its meaning is found")?;
+    ensure(
+        meaning(store, &talk, "one", "badger").await?.is_empty(),
+        "its meaning is found",
+    )?;
     let after = store.search_counts(None).await.map_err(error_text)?;
-    ensure(before.documents - after.documents == 2, format!("{before:?}, then {after:?}"))
+    ensure(
+        before.documents - after.documents == 2,
+        format!("{before:?}, then {after:?}"),
+    )
 }
 
 async fn finds_titles(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -264,7 +374,10 @@ async fn finds_titles(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
         ("Gannet colony", "gannet role:title", &[0]),
     ] {
         let title = SessionTitle::new(name).expect("visible");
-        store.rename_session(talk.session, title).await.map_err(error_text)?;
+        store
+            .rename_session(talk.session, title)
+            .await
+            .map_err(error_text)?;
         expect(store, &talk, query, wanted).await?;
     }
     // The first message is the title of a session that was given none; it is found once.
@@ -276,18 +389,30 @@ async fn rebuilds(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String>
     talk.user(1, "marmot one").await?;
     talk.assistant(2, "marmot two").await?;
     let title = SessionTitle::new("marmot three").expect("visible");
-    store.rename_session(talk.session, title).await.map_err(error_text)?;
+    store
+        .rename_session(talk.session, title)
+        .await
+        .map_err(error_text)?;
     let id = talk.session.uuid();
     let query = format!("marmot session:{id}");
     let before = hits(store, &query).await?;
     ensure(before.len() == 3, format!("{before:?}"))?;
-    let reindexed = service(store).reindex(|_| ()).await.map_err(|error| error.to_string())?;
+    let reindexed = service(store)
+        .reindex(|_| ())
+        .await
+        .map_err(|error| error.to_string())?;
     ensure(reindexed.is_complete, "it is not complete")?;
     let counts = store.search_counts(None).await.map_err(error_text)?;
-    ensure(counts.stale_sessions == 0 && counts.stale_events == 0, format!("{counts:?}"))?;
+    ensure(
+        counts.stale_sessions == 0 && counts.stale_events == 0,
+        format!("{counts:?}"),
+    )?;
     let order = |hits: &[SearchHit]| hits.iter().map(|hit| hit.sequence).collect::<Vec<_>>();
     let after = hits(store, &query).await?;
-    ensure(order(&after) == order(&before), format!("{:?}, not {:?}", order(&after), order(&before)))
+    ensure(
+        order(&after) == order(&before),
+        format!("{:?}, not {:?}", order(&after), order(&before)),
+    )
 }
 
 async fn checks_places(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
@@ -298,7 +423,10 @@ async fn checks_places(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), St
     let listed = store.stale_sessions(1_000).await.map_err(error_text)?;
     let stale = listed.iter().find(|stale| stale.session == talk.session);
     let stale = stale.ok_or("the session is not listed")?;
-    ensure(stale.indexed == 1 && stale.revision == 2, format!("{stale:?}"))?;
+    ensure(
+        stale.indexed == 1 && stale.revision == 2,
+        format!("{stale:?}"),
+    )?;
     let batch = |from, to, created_at| IndexBatch {
         session: talk.session,
         created_at,
@@ -308,59 +436,13 @@ async fn checks_places(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), St
         title: None,
     };
     let later = Timestamp::from_micros(stale.created_at.as_micros() + 1);
-    for wrong in [batch(0, 2, stale.created_at), batch(1, 3, stale.created_at), batch(1, 2, later)] {
+    for wrong in [
+        batch(0, 2, stale.created_at),
+        batch(1, 3, stale.created_at),
+        batch(1, 2, later),
+    ] {
         let seen = format!("{wrong:?} is indexed");
         ensure(!store.index_batch(wrong).await.map_err(error_text)?, seen)?;
     }
     expect(store, &talk, "ibex", &[1, 2]).await
-}
-
-fn embedder(id: &str) -> Arc<WordEmbedder> {
-    Arc::new(WordEmbedder::new(id).with_synonyms(&[("automobile", "car")]))
-}
-
-/// Returns the events that are found by their meaning, best first.
-async fn meaning(
-    store: &StoreHandle,
-    talk: &Talk<'_>,
-    id: &str,
-    query: &str,
-) -> Result<Vec<u64>, String> {
-    let service = service(store).with_embedder(embedder(id));
-    let caught_up = service.catch_up(u64::MAX).await.map_err(|error| error.to_string())?;
-    ensure(caught_up.is_complete, "something is not embedded")?;
-    let mut filter = SearchFilter::default();
-    let session = talk.session.to_string();
-    filter.add("session", &session).map_err(|error| error.to_string())?;
-    let request = SearchRequest::new(query).mode(SearchMode::Semantic).filter(filter);
-    let answer = service.search(&request).await.map_err(|error| error.to_string())?;
-    Ok(answer.hits.iter().map(|hit| hit.sequence).collect())
-}
-
-async fn finds_meaning(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let talk = Talk::new(store, ids);
-    talk.user(1, "my car is red").await?;
-    talk.user(2, "we ate soup").await?;
-    talk.call(3, "shell", "paint the other car blue again").await?;
-    let first = |found: Vec<u64>| found.first().copied();
-    ensure(first(meaning(store, &talk, "one", "automobile").await?) == Some(1), "the car is not found")?;
-    let found = meaning(store, &talk, "one", "automobile tool:shell").await?;
-    ensure(found == [3], format!("{found:?} passes the filter"))?;
-    let found = meaning(store, &talk, "one", "automobile -red").await?;
-    ensure(!found.contains(&1), format!("{found:?} contains an excluded word"))
-}
-
-async fn separates_embedders(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
-    let talk = Talk::new(store, ids);
-    talk.user(1, "my car is red").await?;
-    meaning(store, &talk, "one", "car").await?;
-    let counts = |id: &str| store.search_counts(Some(toolgate_core::EmbedderId::new(id)));
-    let one = counts("one").await.map_err(error_text)?;
-    ensure(one.embedded == one.documents, format!("{one:?}"))?;
-    // Another embedder replaces every vector; none of the first one is compared any more.
-    ensure(meaning(store, &talk, "two", "automobile").await? == [1], "the second finds nothing")?;
-    let one = counts("one").await.map_err(error_text)?;
-    let two = counts("two").await.map_err(error_text)?;
-    ensure(one.embedded == 0 && two.embedded == two.documents, format!("{one:?} {two:?}"))?;
-    ensure(meaning(store, &talk, "one", "automobile").await? == [1], "the first finds nothing")
 }

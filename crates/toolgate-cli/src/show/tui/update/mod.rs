@@ -1,6 +1,7 @@
 //! The update function: an input changes the state and may return effects. Nothing is carried out
 //! here.
 
+mod hits;
 mod keyboard;
 mod navigation;
 mod written;
@@ -91,6 +92,8 @@ pub fn update(app: &mut ChatApp, msg: UiMessage) -> Vec<UiEffect> {
             Vec::new()
         }
         UiMessage::SessionsListed(listed) => written::choose_session(app, listed),
+        UiMessage::HitsFound(found) => hits::show_hits(app, found),
+        UiMessage::HitShown(shown) => hits::show_near(app, shown),
         UiMessage::Terminate => vec![UiEffect::Quit],
     }
 }

@@ -7,7 +7,7 @@ use super::{
         export,
         slash::{self, SlashAction, WrittenText},
     },
-    show_info,
+    hits, show_info,
 };
 use crate::show::screen::ConversationItem;
 
@@ -43,6 +43,7 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
         SlashAction::Quit => return vec![UiEffect::Quit],
         SlashAction::Export => return save_conversation(app),
         SlashAction::Resume => return vec![UiEffect::ListSessions],
+        SlashAction::Search => return hits::open_search(app, argument),
         SlashAction::Clear => return change_session(app, SessionChange::Begin),
         SlashAction::Model if argument.is_empty() => {
             return show_info(format!(
@@ -56,7 +57,7 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
 }
 
 /// Continues with another session or model, unless a run would be cut off.
-fn change_session(app: &ChatApp, change: SessionChange) -> Vec<UiEffect> {
+pub(super) fn change_session(app: &ChatApp, change: SessionChange) -> Vec<UiEffect> {
     if app.at_work {
         return show_info("a run is in progress: Ctrl-C stops it, then try again");
     }

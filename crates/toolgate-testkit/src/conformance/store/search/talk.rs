@@ -40,7 +40,11 @@ impl<'a> Talk<'a> {
     pub(super) async fn in_directory(mut self, directory: &str) -> Result<Self, String> {
         let mut request = lease_request(self.session, "driver", ENDED_TERM);
         request.directory = Some(directory.into());
-        let lease = self.store.acquire_lease(request).await.map_err(error_text)?;
+        let lease = self
+            .store
+            .acquire_lease(request)
+            .await
+            .map_err(error_text)?;
         self.store.release_lease(&lease).await.map_err(error_text)?;
         self.fence = lease.fence;
         Ok(self)
@@ -128,7 +132,11 @@ impl<'a> Talk<'a> {
     }
 
     async fn append(&self, events: Vec<Arc<Event>>) -> Result<(), String> {
-        let revision = self.store.revision(self.session).await.map_err(error_text)?;
+        let revision = self
+            .store
+            .revision(self.session)
+            .await
+            .map_err(error_text)?;
         let position = LogPosition {
             fence: self.fence,
             ..LogPosition::unleased(revision)
