@@ -22,10 +22,10 @@ const EVENTS_BEFORE_ANSWER: u64 = 2_000;
 const EMBEDDED_BEFORE_ANSWER: u64 = 256;
 
 /// The number of documents that are ranked for one query: the newest ones of each word.
-const MAX_CANDIDATES: usize = 1_200;
+const MAX_CANDIDATES: usize = 800;
 
 /// The number of documents that a filter may leave for semantic search: the newest ones.
-const MAX_ALLOWED: usize = 50_000;
+const MAX_ALLOWED: usize = 20_000;
 
 /// Documents that are loaded already.
 type LoadedDocuments = HashMap<SearchDocumentId, SearchDocument>;
@@ -210,18 +210,30 @@ impl SearchService {
             ..SearchRequirement::default()
         };
         filter.apply(&mut required, self.clock.now(), &directories);
-        let text = match mode {
-            SearchMode::Text | SearchMode::Hybrid => {
-                self.rank_words(request, &required, answer, loaded).await?
+        let mut meant = SearchAnswer::default();
+        // At the same time: a store has a thread for each.
+        let (text, semantic) = futures::join!(
+            async {
+                match mode {
+                    SearchMode::Text | SearchMode::Hybrid => {
+                        self.rank_words(request, &required, answer, loaded).await
+                    }
+                    SearchMode::Semantic => Ok(Vec::new()),
+                }
+            },
+            async {
+                match mode {
+                    SearchMode::Semantic | SearchMode::Hybrid => {
+                        self.rank_meaning(request, &required, &mut meant).await
+                    }
+                    SearchMode::Text => Ok(Vec::new()),
+                }
             }
-            SearchMode::Semantic => Vec::new(),
-        };
-        let semantic = match mode {
-            SearchMode::Semantic | SearchMode::Hybrid => {
-                self.rank_meaning(request, &required, answer).await?
-            }
-            SearchMode::Text => Vec::new(),
-        };
+        );
+        let text = text?;
+        let semantic = semantic?;
+        answer.hints.append(&mut meant.hints);
+        answer.notices.append(&mut meant.notices);
         let mut ranking = match mode {
             SearchMode::Text => text,
             SearchMode::Semantic => semantic,

@@ -1,17 +1,18 @@
 //! Finds documents by words: the newest ones of each word, and how frequent it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use rusqlite::params;
 use toolgate_core::{
     FREQUENCY_SAMPLE, MatchTerm, SearchCandidate, SearchDocumentId, SearchRequirement, StoreError,
     TermMatches, TextMatches, TextSearch, WordCounts, estimate_frequency,
 };
+use uuid::Uuid;
 
 use super::expression::match_expression;
 use crate::{
     encoded::{from_db, limit_to_db},
-    sqlite::read::SqliteReader,
+    sqlite::read::{SqliteReader, uuid_column},
 };
 
 /// The number of documents with a term that are looked at for its frequency.
@@ -57,8 +58,11 @@ impl SqliteReader<'_> {
             ids.extend(list.ids);
             found.is_truncated = list.is_truncated;
         }
+        let mut shown = ShownSessions::default();
         for id in ids {
-            found.candidates.extend(self.load_candidate(id)?);
+            found
+                .candidates
+                .extend(self.load_candidate(id, &mut shown)?);
         }
         if found.candidates.len() <= LOADED_ALONG {
             found.loaded =
@@ -137,15 +141,51 @@ impl SqliteReader<'_> {
     }
 
     /// Loads a document to rank, unless its session is hidden.
-    fn load_candidate(&self, id: SearchDocumentId) -> Result<Option<SearchCandidate>, StoreError> {
-        let sql = "SELECT counts FROM search_documents JOIN sessions ON sessions.id = search_documents.session
-                   WHERE search_documents.id = ?1 AND hidden_at IS NULL";
-        self.query_row(sql, [id.get()], |row| {
-            Ok(SearchCandidate {
-                id,
-                counts: WordCounts::from_bytes(row.get_ref(0)?.as_blob()?),
-            })
-        })
+    fn load_candidate(
+        &self,
+        id: SearchDocumentId,
+        shown: &mut ShownSessions,
+    ) -> Result<Option<SearchCandidate>, StoreError> {
+        let sql = "SELECT session, counts FROM search_documents WHERE id = ?1";
+        let found = self.query_row(sql, [id.get()], |row| {
+            let counts = WordCounts::from_bytes(row.get_ref(1)?.as_blob()?);
+            Ok((uuid_column(row, 0)?, SearchCandidate { id, counts }))
+        })?;
+        let Some((session, candidate)) = found else {
+            return Ok(None);
+        };
+        Ok(shown.check(self, session)?.then_some(candidate))
+    }
+
+    /// Checks whether a document exists and its session is not hidden.
+    pub(super) fn is_shown(
+        &self,
+        id: SearchDocumentId,
+        shown: &mut ShownSessions,
+    ) -> Result<bool, StoreError> {
+        let sql = "SELECT session FROM search_documents WHERE id = ?1";
+        match self.query_row(sql, [id.get()], |row| uuid_column(row, 0))? {
+            Some(session) => shown.check(self, session),
+            None => Ok(false),
+        }
+    }
+}
+
+/// The sessions that were checked during one search. Hits come from few sessions, so each is looked up
+/// once.
+#[derive(Default)]
+pub(super) struct ShownSessions(HashMap<Uuid, bool>);
+
+impl ShownSessions {
+    fn check(&mut self, read: &SqliteReader<'_>, session: Uuid) -> Result<bool, StoreError> {
+        if let Some(is_shown) = self.0.get(&session) {
+            return Ok(*is_shown);
+        }
+        let sql = "SELECT hidden_at IS NULL FROM sessions WHERE id = ?1";
+        let found = read.query_row(sql, [session.as_bytes()], |row| row.get(0))?;
+        let is_shown = found.unwrap_or(false);
+        self.0.insert(session, is_shown);
+        Ok(is_shown)
     }
 }
 

@@ -11,6 +11,7 @@ use toolgate_core::{
     VectorMatches, VectorSearch, best_documents, encode_signs, encode_vector,
 };
 
+use super::matching::ShownSessions;
 use crate::sqlite::{read::SqliteReader, transaction::SqliteWriteTx};
 
 /// The vectors of one embedder in memory.
@@ -63,8 +64,9 @@ impl SqliteVectorCache {
                 best_documents(ranked.into_iter(), wanted)
             }
         };
+        let mut shown = ShownSessions::default();
         for hit in ranking {
-            if found.ranking.len() < search.limit && read.is_shown(hit.id)? {
+            if found.ranking.len() < search.limit && read.is_shown(hit.id, &mut shown)? {
                 found.ranking.push(hit);
             }
         }
@@ -140,14 +142,6 @@ impl SqliteReader<'_> {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let sql = "SELECT vector FROM search_vectors WHERE document = ?1 AND embedder = ?2";
         self.query_row(sql, [id.get(), embedder], |row| row.get(0))
-    }
-
-    /// Checks whether a document exists and its session is not hidden.
-    fn is_shown(&self, id: SearchDocumentId) -> Result<bool, StoreError> {
-        let sql =
-            "SELECT 1 FROM search_documents JOIN sessions ON sessions.id = search_documents.session
-                   WHERE search_documents.id = ?1 AND hidden_at IS NULL";
-        Ok(self.query_row(sql, [id.get()], |_| Ok(()))?.is_some())
     }
 }
 
