@@ -15,11 +15,12 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore,
+    ForgottenMemories, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName,
+    LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange, MemoryDraft, MemoryFilter,
+    MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory, RecordKey, RecordStore,
+    SealedEntry, SessionFilter, SessionId, SessionRow, SessionTitle, Store, StoreError,
+    StoreRecord, StoredMemory, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
 /// A method of a store.
@@ -55,6 +56,12 @@ pub enum StoreCall {
     Charges,
     Account,
     Accounts,
+    PutMemory,
+    Memories,
+    ChangeMemory,
+    PutMemoryVector,
+    MarkRecalled,
+    ForgetMemories,
 }
 
 impl StoreCall {
@@ -79,6 +86,13 @@ impl StoreCall {
                 | C::HideSession
                 | C::RenameSession
                 | C::EraseSession
+        ) || matches!(
+            self,
+            C::PutMemory
+                | C::ChangeMemory
+                | C::PutMemoryVector
+                | C::MarkRecalled
+                | C::ForgetMemories
         )
     }
 }
@@ -275,5 +289,16 @@ impl<S: Store> CatalogueStore for FaultyStore<S> {
         hide_session = HideSession(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session = RenameSession(session: SessionId, title: SessionTitle) -> ();
         erase_session = EraseSession(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+}
+
+impl<S: Store> MemoryRecordStore for FaultyStore<S> {
+    with_fault! {
+        put_memory = PutMemory(draft: MemoryDraft) -> PutMemory;
+        memories = Memories(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory = ChangeMemory(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector = PutMemoryVector(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled = MarkRecalled(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories = ForgetMemories(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

@@ -7,11 +7,12 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore,
+    ForgottenMemories, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName,
+    LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange, MemoryDraft, MemoryFilter,
+    MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory, RecordKey, RecordStore,
+    SealedEntry, SessionFilter, SessionId, SessionRow, SessionTitle, Store, StoreError,
+    StoreRecord, StoredMemory, Timestamp, TurnFilter, TurnRow, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -142,5 +143,13 @@ passed_on! {
         hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session<'a>(session: SessionId, title: SessionTitle) -> ();
         erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+    MemoryRecordStore {
+        put_memory<'a>(draft: MemoryDraft) -> PutMemory;
+        memories<'a>(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory<'a>(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector<'a>(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled<'a>(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories<'a>(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

@@ -1,4 +1,4 @@
-//! The store of sessions: six traits, each with a file of its name in every backend.
+//! The store of sessions: seven traits, each with a file of its name in every backend.
 
 pub(crate) mod accounts;
 pub(crate) mod catalogue;
@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod ledgers;
 pub(crate) mod mailbox;
+pub(crate) mod memories;
 pub(crate) mod memory;
 pub(crate) mod records;
 pub(crate) mod rows;
@@ -15,20 +16,32 @@ pub(crate) mod run_record;
 use std::sync::Arc;
 
 use crate::{
-    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore, RecordKey,
-    RecordStore, SessionId, Timestamp,
+    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore,
+    MemoryRecordStore, RecordKey, RecordStore, SessionId, Timestamp,
 };
 
-/// Durable storage for sessions: all six parts.
+/// Durable storage for sessions: all seven parts.
 ///
 /// When a method that writes returns, what it wrote survives the loss of the process.
 pub trait Store:
-    EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    EventStore
+    + RecordStore
+    + MailboxStore
+    + LedgerStore
+    + AccountStore
+    + CatalogueStore
+    + MemoryRecordStore
 {
 }
 
 impl<S> Store for S where
-    S: EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    S: EventStore
+        + RecordStore
+        + MailboxStore
+        + LedgerStore
+        + AccountStore
+        + CatalogueStore
+        + MemoryRecordStore
 {
 }
 

@@ -12,6 +12,7 @@ use toolgate_core::{
 use super::{
     accounts::{account_row, charge_row},
     id::PgUuid,
+    memories::memory_row,
     read::RowError,
     session_checksum::{CHECKED_SQL, compare_checksum},
 };
@@ -47,6 +48,11 @@ pub(super) async fn check_checksums(
     let charges = "SELECT id, session, body, checksum FROM charges";
     let found = check_rows(connection, "charges", charges, |row| {
         is_content_intact(charge_row(row, 0))
+    });
+    problems.extend(found.await?);
+    let memories = "SELECT id, body, checksum FROM memories";
+    let found = check_rows(connection, "memories", memories, |row| {
+        is_content_intact(memory_row(row))
     });
     problems.extend(found.await?);
     Ok(problems)

@@ -6,6 +6,7 @@ mod erasure;
 mod events;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod records;
 
 use std::{sync::Arc, time::Duration};
@@ -27,7 +28,8 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let rules = rules.chain(mailbox::RULES).chain(ledgers::RULES);
     let rules = rules.chain(accounts::RULES).chain(catalogue::RULES);
     let mut report = ConformanceReport::default();
-    for (name, rule) in rules.chain(erasure::RULES) {
+    let rules = rules.chain(erasure::RULES).chain(memories::RULES);
+    for (name, rule) in rules {
         report.add_result(name, rule(&store, ids).await);
     }
     report
