@@ -151,7 +151,7 @@ impl Memory {
             embedder: None,
             redactor: None,
             clock: Arc::new(SystemClock::new()),
-            ids: Arc::new(TimeOrderedIds::new()),
+            ids: Arc::new(TimeOrderedIds),
             owner: None,
             project: None,
         }

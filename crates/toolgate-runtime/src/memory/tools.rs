@@ -22,7 +22,8 @@ pub fn install_memory_tools(
     registry: &Registry,
 ) -> Result<(), RegisterError> {
     registry.register(RememberTool(memory.clone()))?;
-    registry.register(RecallTool(memory.clone(), options.clone()))
+    registry.register(RecallTool(memory.clone(), options.clone()))?;
+    Ok(())
 }
 
 /// Stores a memory. It counts as a write, so a user is asked by default.

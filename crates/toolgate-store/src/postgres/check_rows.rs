@@ -12,7 +12,7 @@ use toolgate_core::{
 use super::{
     accounts::{account_row, charge_row},
     id::PgUuid,
-    memories::memory_row,
+    memories::{CHECKED_MEMORIES, check_memory_row},
     read::RowError,
     session_checksum::{CHECKED_SQL, compare_checksum},
 };
@@ -50,10 +50,7 @@ pub(super) async fn check_checksums(
         is_content_intact(charge_row(row, 0))
     });
     problems.extend(found.await?);
-    let memories = "SELECT id, body, checksum FROM memories";
-    let found = check_rows(connection, "memories", memories, |row| {
-        is_content_intact(memory_row(row))
-    });
+    let found = check_rows(connection, "memories", CHECKED_MEMORIES, check_memory_row);
     problems.extend(found.await?);
     Ok(problems)
 }

@@ -5,6 +5,7 @@ mod budgets;
 mod damaged_rows;
 mod driven;
 mod erase;
+mod memories;
 mod migrations;
 mod outages;
 mod processes;

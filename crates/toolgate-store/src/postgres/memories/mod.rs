@@ -5,8 +5,6 @@
 mod query;
 mod write;
 
-use std::sync::Arc;
-
 use futures::future::BoxFuture;
 use sqlx::{Connection, Executor, PgConnection, Row, postgres::PgRow};
 use tokio::time::timeout;
@@ -19,22 +17,19 @@ use toolgate_core::{
 use super::{
     PostgresStore,
     connect::{LARGE_WRITE_TIMEOUT, is_conflict, is_locked, no_answer_error},
+    id::PgUuid,
     read::{PostgresReader, RowError, uuid_column},
     writer::with_timeout,
 };
-use crate::memory_rows::{decode_memory, with_vector};
+use crate::memory_rows::{EncodedMemory, decode_memory, with_vector};
 
 /// The maximum number of attempts when other processes interfere.
 const MAX_ATTEMPTS: usize = 20;
 
 impl MemoryRecordStore for PostgresStore {
     async fn put_memory(&self, draft: MemoryDraft) -> Result<PutMemory, StoreError> {
-        let draft = Arc::new(draft);
-        let put = move |connection| -> BoxFuture<'_, _> {
-            let draft = draft.clone();
-            Box::pin(async move { write::put_memory(connection, &draft).await })
-        };
-        self.reads.write_memories(put).await
+        let put: MemoryWrite<_, _> = |to, draft| Box::pin(write::put_memory(to, draft));
+        self.reads.write_memories(&draft, put).await
     }
 
     async fn memories(&self, filter: MemoryFilter) -> Result<Vec<StoredMemory>, StoreError> {
@@ -56,12 +51,9 @@ impl MemoryRecordStore for PostgresStore {
         id: MemoryId,
         change: MemoryChange,
     ) -> Result<ChangedMemory, StoreError> {
-        let change = Arc::new(change);
-        let write = move |connection| -> BoxFuture<'_, _> {
-            let change = change.clone();
-            Box::pin(async move { write::change_memory(connection, id, &change).await })
-        };
-        self.reads.write_memories(write).await
+        let write: MemoryWrite<_, _> =
+            |to, (id, change)| Box::pin(write::change_memory(to, *id, change));
+        self.reads.write_memories(&(id, change), write).await
     }
 
     async fn put_memory_vector(
@@ -70,33 +62,23 @@ impl MemoryRecordStore for PostgresStore {
         key: Digest,
         vector: MemoryVector,
     ) -> Result<bool, StoreError> {
-        let vector = Arc::new(vector);
-        let write = move |connection| -> BoxFuture<'_, _> {
-            let vector = vector.clone();
-            Box::pin(async move { write::put_vector(connection, id, key, &vector).await })
-        };
-        self.reads.write_memories(write).await
+        let write: MemoryWrite<_, _> =
+            |to, (id, key, vector)| Box::pin(write::put_vector(to, *id, *key, vector));
+        self.reads.write_memories(&(id, key, vector), write).await
     }
 
     async fn mark_recalled(&self, ids: Vec<MemoryId>, at: Timestamp) -> Result<(), StoreError> {
         if ids.is_empty() {
             return Ok(());
         }
-        let ids = Arc::new(ids);
-        let write = move |connection| -> BoxFuture<'_, _> {
-            let ids = ids.clone();
-            Box::pin(async move { write::mark_recalled(connection, &ids, at).await })
-        };
-        self.reads.write_memories(write).await
+        let write: MemoryWrite<_, _> =
+            |to, (ids, at): &(Vec<MemoryId>, _)| Box::pin(write::mark_recalled(to, ids, *at));
+        self.reads.write_memories(&(ids, at), write).await
     }
 
     async fn forget_memories(&self, filter: MemoryFilter) -> Result<ForgottenMemories, StoreError> {
-        let filter = Arc::new(filter);
-        let write = move |connection| -> BoxFuture<'_, _> {
-            let filter = filter.clone();
-            Box::pin(async move { write::forget_memories(connection, &filter).await })
-        };
-        let ids = self.reads.write_memories(write).await?;
+        let write: MemoryWrite<_, _> = |to, filter| Box::pin(write::forget_memories(to, filter));
+        let ids = self.reads.write_memories(&filter, write).await?;
         let remains = if ids.is_empty() {
             TextRemains::Nothing
         } else {
@@ -106,11 +88,16 @@ impl MemoryRecordStore for PostgresStore {
     }
 }
 
+/// A write within a transaction that its caller opens and commits. It may be repeated.
+type MemoryWrite<A, T> =
+    for<'c> fn(&'c mut PgConnection, &'c A) -> BoxFuture<'c, Result<T, RowError>>;
+
 impl PostgresReader {
     /// Performs a write in a transaction, again if another process interferes.
-    async fn write_memories<T>(
+    async fn write_memories<A: Sync, T>(
         &self,
-        write: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, Result<T, RowError>>,
+        what: &A,
+        write: MemoryWrite<A, T>,
     ) -> Result<T, StoreError> {
         let mut connection = self.address.open_connection().await?;
         let mut tries = 0;
@@ -118,7 +105,7 @@ impl PostgresReader {
             tries += 1;
             let attempt = async {
                 connection.execute("BEGIN").await?;
-                write(&mut connection).await
+                write(&mut connection, what).await
             };
             let tried = timeout(LARGE_WRITE_TIMEOUT, attempt).await;
             match tried.unwrap_or_else(|_| Err(no_answer_error().into())) {
@@ -141,8 +128,31 @@ impl PostgresReader {
     }
 }
 
+/// The query whose rows [`check_memory_row`] checks.
+pub(super) const CHECKED_MEMORIES: &str =
+    "SELECT id, body, checksum, owner, scope, key, kind, session, expires_at FROM memories";
+
+/// Checks whether a memory is intact, and whether its columns are those of the memory.
+pub(super) fn check_memory_row(row: &PgRow) -> Result<bool, sqlx::Error> {
+    let record = match memory_row(row) {
+        Ok(record) => record,
+        Err(RowError::Content(_)) => return Ok(false),
+        Err(RowError::Column(error)) => return Err(error),
+    };
+    let Ok(wanted) = EncodedMemory::new(&record) else {
+        return Ok(false);
+    };
+    let session: Option<PgUuid> = row.try_get(7)?;
+    Ok(row.try_get::<&[u8], _>(3)? == wanted.owner.as_bytes()
+        && row.try_get::<&[u8], _>(4)? == wanted.scope.as_bytes()
+        && row.try_get::<&[u8], _>(5)? == wanted.key.as_bytes()
+        && row.try_get::<&str, _>(6)? == wanted.kind
+        && session == wanted.session.map(|session| PgUuid(session.uuid()))
+        && row.try_get::<Option<i64>, _>(8)? == wanted.expires_at)
+}
+
 /// Reads a memory from the columns id, body, checksum.
-pub(super) fn memory_row(row: &PgRow) -> Result<MemoryRecord, RowError> {
+fn memory_row(row: &PgRow) -> Result<MemoryRecord, RowError> {
     let id = MemoryId::new(uuid_column(row, 0)?);
     let checksum: i64 = row.try_get(2)?;
     Ok(decode_memory(id, row.try_get(1)?, Some(checksum))?)

@@ -233,8 +233,29 @@ impl SqliteWriteTx<'_> {
     }
 }
 
+/// The query whose rows [`check_memory_row`] checks.
+pub(super) const CHECKED_MEMORIES: &str =
+    "SELECT id, body, checksum, owner, scope, key, kind, session, expires_at FROM memories";
+
+/// Checks whether a memory is intact, and whether its columns are those of the memory.
+pub(super) fn check_memory_row(row: &Row<'_>) -> rusqlite::Result<bool> {
+    let Ok(record) = memory_row(row)? else {
+        return Ok(false);
+    };
+    let Ok(wanted) = EncodedMemory::new(&record) else {
+        return Ok(false);
+    };
+    let session: Option<[u8; 16]> = row.get(7)?;
+    Ok(row.get_ref(3)?.as_str()? == wanted.owner
+        && row.get_ref(4)?.as_str()? == wanted.scope
+        && row.get_ref(5)?.as_blob()? == wanted.key.as_bytes()
+        && row.get_ref(6)?.as_str()? == wanted.kind
+        && session == wanted.session.map(|session| session.uuid().into_bytes())
+        && row.get::<_, Option<i64>>(8)? == wanted.expires_at)
+}
+
 /// Reads a memory from the columns id, body, checksum.
-pub(super) fn memory_row(row: &Row<'_>) -> rusqlite::Result<Result<MemoryRecord, StoreError>> {
+fn memory_row(row: &Row<'_>) -> rusqlite::Result<Result<MemoryRecord, StoreError>> {
     let id = MemoryId::new(uuid_column(row, 0)?);
     let checksum = row.get(2)?;
     Ok(decode_memory(id, row.get_ref(1)?.as_str()?, checksum))
