@@ -9,6 +9,7 @@ mod memories;
 mod migrations;
 mod outages;
 mod processes;
+mod run_end;
 mod same_answers;
 mod suite;
 mod support;
