@@ -80,7 +80,10 @@ impl ModelExtractor {
             max_tokens: Some(self.budget.max_output_tokens),
             ..ModelRequest::default()
         };
-        let billing = self.billing.clone().for_session(run.session);
+        let mut payer = self.billing.payer().clone();
+        payer.session = Some(run.session);
+        payer.run = Some(run.run);
+        let billing = self.billing.for_payer(payer).for_session(run.session);
         let turn = extraction_turn(run);
         let hold = match billing.reserve(turn, &request, self.model.name()).await {
             Ok(hold) => hold,

@@ -7,16 +7,16 @@ use toolgate_layers::{
     CommandHooks, Config, Configurable as _, ConfiguredHooks, FilePreview, KnownSecrets, PathBase,
     Resources, RuleBook, SecretScanner, SecretScannerOptions, SharedRedactor,
 };
-use toolgate_runtime::Skills;
+use toolgate_runtime::{Memory, Skills};
 
 use crate::{
     Error, Result,
     gate::{
-        AgentsSection, ApproveMode, HooksSection, ProjectInstructions, RoutingSection, RunSection,
-        agents,
+        AgentsSection, ApproveMode, HooksSection, MemorySection, ProjectInstructions,
+        RoutingSection, RunSection, agents,
         approve::{SharedApprover, apply_mode, standing_approver},
         builder::GateOptions,
-        models,
+        memory, models,
     },
 };
 
@@ -36,6 +36,8 @@ pub(super) struct GateAssembly {
     pub(super) prices: Prices,
     pub(super) skills: Option<Skills>,
     pub(super) project: ProjectInstructions,
+    pub(super) memory_section: MemorySection,
+    pub(super) memory: Memory,
 }
 
 impl GateAssembly {
@@ -66,6 +68,9 @@ impl GateAssembly {
             let options = SecretScannerOptions::default();
             SharedRedactor::new(SecretScanner::with_options(options, known))
         });
+        let memory_section = MemorySection::of(&config)?;
+        let memory = memory::build_memory(options, store, &redactor);
+        memory::install_tools(&memory_section, &memory, registry)?;
         install_hooks(&hooks, &config, &stack, &shared_hooks, &redactor)?;
         let prices = match &options.prices {
             Some(prices) => prices.clone(),
@@ -87,6 +92,8 @@ impl GateAssembly {
             payer,
             prices,
             skills,
+            memory_section,
+            memory,
         })
     }
 }

@@ -7,9 +7,9 @@ use std::{
 };
 
 use toolgate_core::{
-    Approver, BudgetRule, Clock, IdSource, Keyring, Layer, MemoryStore, Payer, Prices, Principal,
-    Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId, StoreHandle, Tool,
-    ToolSpec,
+    Approver, BudgetRule, Clock, Embedder, IdSource, Keyring, Layer, MemoryStore, Payer, Prices,
+    Principal, Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId,
+    StoreHandle, Tool, ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
 use toolgate_runtime::{DispatcherBuilder, OnFailure, RoutingHook, SystemClock, TimeOrderedIds};
@@ -77,6 +77,8 @@ pub(super) struct GateOptions {
     /// The address of the opened database.
     pub(super) address: Option<String>,
     pub(super) dispatch: DispatchOptions,
+    /// The embedder of memories.
+    pub(super) memory_embedder: Option<Arc<dyn Embedder>>,
 }
 
 /// The origin of the configuration.
@@ -167,6 +169,7 @@ impl GateBuilder {
                 evidence_dir: None,
                 address: None,
                 dispatch,
+                memory_embedder: None,
             },
             tools: Vec::new(),
             store: None,
@@ -350,6 +353,15 @@ impl GateBuilder {
     /// [`Gate::project_instructions`]. `[run] project_instructions = false` leaves the file out.
     pub fn project_context(mut self) -> Self {
         self.options.project_context = true;
+        self
+    }
+
+    /// Sets the embedder of memories: near duplicates are one record, and relevance is by meaning,
+    /// too. Without one, both are by words.
+    pub fn memory_embedder(mut self, embedder: Arc<dyn Embedder>) -> Self {
+        let given = self.options.memory_embedder.is_some();
+        self.reject_second(given, "embedder of memories");
+        self.options.memory_embedder = Some(embedder);
         self
     }
 
