@@ -106,6 +106,8 @@ pub enum CliCommand {
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show and resume sessions, undo their file changes, hide or erase them
     Sessions(commands::sessions::SessionsArgs),
+    /// List, add, find, change and forget memories, which later sessions recall
+    Memory(commands::memory::MemoryArgs),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost

@@ -1,5 +1,7 @@
 //! Carries out the effects of the update function in tasks of their own, and reports back.
 
+mod memory;
+
 use std::{
     io::Write,
     path::PathBuf,
@@ -132,6 +134,7 @@ impl EffectRunner {
                 UiEffect::CancelCall(call) => this.cancel_call(call),
                 UiEffect::FindFiles(part) => this.find_files(part).await,
                 UiEffect::ListSessions => this.list_sessions().await,
+                UiEffect::Memory(argument) => this.show_memories(argument).await,
                 UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
                 | UiEffect::Resume

@@ -47,6 +47,8 @@ pub enum UiMessage {
     FilesFound(String, Vec<String>),
     /// The sessions of the directory, newest first, or why they cannot be listed.
     SessionsListed(Result<Vec<SessionChoice>, String>),
+    /// The answer to `/memory`.
+    MemoriesListed(String),
     /// The program was asked to end.
     Terminate,
 }
@@ -108,6 +110,8 @@ pub enum UiEffect {
     FindFiles(String),
     /// List the sessions of the directory.
     ListSessions,
+    /// List, find or forget memories, as the words after `/memory` say.
+    Memory(String),
     /// Continue with another session or model.
     Change(SessionChange),
     /// Suspend the program.

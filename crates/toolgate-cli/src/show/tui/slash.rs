@@ -13,6 +13,8 @@ pub(crate) enum SlashAction {
     Resume,
     /// Write the conversation to a file.
     Export,
+    /// List, find or forget memories.
+    Memory,
     /// Quit.
     Quit,
 }
@@ -70,6 +72,12 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
         "",
         "write the conversation to a file",
         SlashAction::Export,
+    ),
+    command(
+        "memory",
+        "WORDS",
+        "list memories, find them by words, or `forget ID`",
+        SlashAction::Memory,
     ),
     command("quit", "", "quit", SlashAction::Quit),
 ];

@@ -43,6 +43,7 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
         SlashAction::Quit => return vec![UiEffect::Quit],
         SlashAction::Export => return save_conversation(app),
         SlashAction::Resume => return vec![UiEffect::ListSessions],
+        SlashAction::Memory => return vec![UiEffect::Memory(argument)],
         SlashAction::Clear => return change_session(app, SessionChange::Begin),
         SlashAction::Model if argument.is_empty() => {
             return show_info(format!(
