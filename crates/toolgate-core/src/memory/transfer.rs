@@ -158,7 +158,14 @@ fn parse_line<'a, T: Deserialize<'a>>(
     }
     // The message of the parser may repeat a part of the line, which may be anything.
     serde_json::from_str(line).map_err(|error| {
-        let message: String = error.to_string().chars().take(200).collect();
-        bad(crate::escape_invisible(&message).into_owned())
+        let column = error.column();
+        let message = error.to_string();
+        // The parser counts lines of its own.
+        let message = message.split(" at line ").next().unwrap_or_default();
+        let message: String = message.chars().take(200).collect();
+        bad(format!(
+            "{}, at column {column}",
+            crate::escape_invisible(&message)
+        ))
     })
 }

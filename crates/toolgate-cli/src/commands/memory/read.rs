@@ -129,7 +129,7 @@ pub(super) async fn show_memory(
     ];
     for (name, value) in rows {
         cx.out
-            .print_line(format_args!("{:<9} {value}", style::dim(name)))?;
+            .print_line(format_args!("{} {value}", style::dim(format!("{name:<9}"))))?;
     }
     let text = style::escape_controls(record.content.as_str());
     cx.out.print_line(format_args!("\n{text}"))?;
