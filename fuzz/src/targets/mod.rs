@@ -7,6 +7,7 @@ mod edits;
 mod events;
 mod hosts;
 mod ledger;
+mod memories;
 mod messages;
 mod patch;
 mod paths;
@@ -36,6 +37,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     events::TARGET,
     ledger::TARGET,
     skills::TARGET,
+    memories::TARGET,
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,

@@ -3,20 +3,20 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use serde_json::json;
 use toolgate::{
     Gate,
     event::SessionEvent,
     memory::{
-        EmbedError, Embedder, EmbedderId, MemoryError, MemoryFilter, MemoryId, MemoryKind,
-        MemoryOrigin, MemoryPage, MemoryRecord, NewMemory, PutMemory, RecallOptions, RecallScope,
-        RunEndState, ScopeWord, run_end_state,
+        EmbedderId, MemoryError, MemoryFilter, MemoryId, MemoryKind, MemoryOrigin, MemoryPage,
+        MemoryRecord, NewMemory, PutMemory, RecallOptions, RecallScope, RunEndState, ScopeWord,
+        run_end_state,
     },
     model::{ScriptLine, ScriptedModel},
     prelude::*,
     store::{MemoryStore, StoreHandle},
 };
+use toolgate_testkit::LetterEmbedder;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -432,39 +432,11 @@ async fn an_expired_memory_is_not_recalled_and_is_deleted_at_the_end_of_a_run() 
     assert_eq!(gate.memory().list(all).await.expect("lists"), []);
 }
 
-/// An embedder that counts the letters of a text, so that anagrams are the same.
-struct Letters(EmbedderId);
-
-impl Embedder for Letters {
-    fn id(&self) -> &EmbedderId {
-        &self.0
-    }
-
-    fn dimensions(&self) -> usize {
-        26
-    }
-
-    fn embed<'a>(
-        &'a self,
-        texts: &'a [&'a str],
-    ) -> BoxFuture<'a, Result<Vec<Vec<f32>>, EmbedError>> {
-        let vectors = texts.iter().map(|text| {
-            let mut counts = vec![0.0; 26];
-            for letter in text.to_lowercase().bytes().filter(u8::is_ascii_lowercase) {
-                counts[usize::from(letter - b'a')] += 1.0;
-            }
-            counts
-        });
-        let vectors = vectors.collect();
-        Box::pin(async move { Ok(vectors) })
-    }
-}
-
 fn gate_with_embedder(store: &StoreHandle, id: &str) -> Gate {
     Gate::builder()
         .store(store.clone())
         .keyring(toolgate_testkit::keyring_with("k", 1))
-        .memory_embedder(Arc::new(Letters(EmbedderId::new(id))))
+        .memory_embedder(Arc::new(LetterEmbedder::new(id)))
         .build()
         .expect("opens")
 }
