@@ -45,13 +45,13 @@ pub enum MemoryCommand {
     /// Find the memories that are relevant to a text
     Search(MemorySearchArgs),
     /// Show a memory
-    Show(MemoryIdArgs),
+    Show(MemoryShowArgs),
     /// Change the text, the kind or the expiry of a memory
     Edit(MemoryEditArgs),
     /// Delete memories
     Forget(MemoryForgetArgs),
     /// Say where a memory came from
-    Why(MemoryIdArgs),
+    Why(MemoryWhyArgs),
     /// Write memories to a file
     Export(MemoryExportArgs),
     /// Read memories from a file
@@ -155,9 +155,24 @@ pub struct MemorySearchArgs {
     pub max_tokens: Option<usize>,
 }
 
-/// Names a memory.
+/// Shows a memory: its text, its scope and its uses.
 #[derive(Debug, Args)]
-pub struct MemoryIdArgs {
+#[command(after_help = "\
+Examples:
+  toolgate memory show 4c21
+  toolgate memory show 4c21 --json")]
+pub struct MemoryShowArgs {
+    /// The memory: an id, or a part of one
+    pub id: String,
+}
+
+/// Says where a memory came from: the session, the run, the time, the pattern or the call.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate memory why 4c21
+  toolgate memory why 4c21 --json")]
+pub struct MemoryWhyArgs {
     /// The memory: an id, or a part of one
     pub id: String,
 }

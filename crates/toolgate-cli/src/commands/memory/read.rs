@@ -7,7 +7,7 @@ use toolgate::{
 };
 
 use super::{
-    MemoryIdArgs, MemoryListArgs, MemorySearchArgs, find_memory,
+    MemoryListArgs, MemorySearchArgs, MemoryShowArgs, MemoryWhyArgs, find_memory,
     print::{print_ranked, print_records, scope_label},
 };
 use crate::{
@@ -99,7 +99,7 @@ pub(super) async fn search_memories(
 }
 
 pub(super) async fn show_memory(
-    args: &MemoryIdArgs,
+    args: &MemoryShowArgs,
     cx: &CommandContext,
     memory: &Memory,
 ) -> Result<Exit, CliError> {
@@ -137,7 +137,7 @@ pub(super) async fn show_memory(
 }
 
 pub(super) async fn explain_source(
-    args: &MemoryIdArgs,
+    args: &MemoryWhyArgs,
     cx: &CommandContext,
     gate: &Gate,
     memory: &Memory,
