@@ -112,7 +112,7 @@ pub struct MemoryChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedMemory {
     /// It was changed.
-    Changed(MemoryRecord),
+    Changed(Box<MemoryRecord>),
     /// There is no such memory.
     Missing,
     /// Nothing was changed: this memory has the new text already.

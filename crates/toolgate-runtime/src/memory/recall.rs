@@ -79,7 +79,7 @@ impl MemoryRecall {
         let records = self.load(&ids).await?;
         // A process that died before its first request may not have written the event.
         if (is_new || context.iteration == 0) && !records.is_empty() {
-            let tokens = records.iter().map(|record| count_tokens(record));
+            let tokens = records.iter().map(count_tokens);
             context.events.push(SessionEvent::MemoryRecalled {
                 memories: records.iter().map(|record| record.id).collect(),
                 tokens: tokens.sum::<usize>() as u64,

@@ -63,7 +63,7 @@ impl MemoryRecordStore for MemoryStore {
         let stored = StoredMemory { record, vector };
         let record = stored.record.clone();
         shelf.memories.insert(id, stored);
-        Ok(ChangedMemory::Changed(record))
+        Ok(ChangedMemory::Changed(Box::new(record)))
     }
 
     async fn put_memory_vector(

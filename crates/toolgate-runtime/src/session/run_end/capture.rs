@@ -57,10 +57,10 @@ impl CapturedRun {
         end: RunEnd,
     ) -> Result<Self, StoreError> {
         let records = load_messages(store, session, run).await?;
-        let replies = records
+        let last_reply = records
             .iter()
-            .filter(|record| record.message.role == Role::Assistant);
-        let text = replies.last().map(|record| record.message.text());
+            .rfind(|record| record.message.role == Role::Assistant);
+        let text = last_reply.map(|record| record.message.text());
         Ok(Self {
             session,
             run,

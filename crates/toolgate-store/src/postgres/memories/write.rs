@@ -157,7 +157,7 @@ pub(super) async fn change_memory(
             .execute(connection)
             .await?;
     }
-    Ok(ChangedMemory::Changed(record))
+    Ok(ChangedMemory::Changed(Box::new(record)))
 }
 
 /// Writes the columns that follow from the record; its vector stays.

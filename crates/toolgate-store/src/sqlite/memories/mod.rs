@@ -203,7 +203,7 @@ impl SqliteWriteTx<'_> {
             let vector = change.vector.as_ref().map(MemoryVector::to_bytes);
             self.execute(sql, params![id.uuid().into_bytes(), embedder, vector])?;
         }
-        Ok(ChangedMemory::Changed(record))
+        Ok(ChangedMemory::Changed(Box::new(record)))
     }
 
     /// Writes the columns that follow from the record; its vector stays.

@@ -217,7 +217,7 @@ async fn finds_near_texts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         let text = draft.record.content.to_string();
         ensure(
             matches!(script.put(draft).await?, PutMemory::Stored(_)),
-            &format!("{text:?} counts as the same memory"),
+            format!("{text:?} counts as the same memory"),
         )?;
     }
     let mut with_vectors = script.filter();
@@ -290,7 +290,7 @@ async fn filters_expired(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
         let found = script.list(filter).await?.len();
         ensure(
             found == wanted,
-            &format!("{expiry:?} finds {found} memories, not {wanted}"),
+            format!("{expiry:?} finds {found} memories, not {wanted}"),
         )?;
     }
     Ok(())
@@ -319,7 +319,7 @@ async fn changes(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> 
     ensure(
         changed.kind == MemoryKind::Preference
             && stored.len() == 1
-            && stored[0].record == changed
+            && stored[0].record == *changed
             && stored[0].vector.is_some(),
         "a change of the kind changes something else",
     )?;
