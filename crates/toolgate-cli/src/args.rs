@@ -108,6 +108,8 @@ pub enum CliCommand {
     Sessions(commands::sessions::SessionsArgs),
     /// Find messages, calls and results of all sessions
     Search(Box<commands::search::SearchArgs>),
+    /// List, add, find, change and forget memories, which later sessions recall
+    Memory(commands::memory::MemoryArgs),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost

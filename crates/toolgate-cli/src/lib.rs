@@ -74,6 +74,7 @@ fn dispatch_command(command: CliCommand, cx: &CommandContext) -> Result<Exit, Cl
         CliCommand::Approvals(args) => commands::approvals::run(&args, cx),
         CliCommand::Sessions(args) => commands::sessions::run(&args, cx),
         CliCommand::Search(args) => commands::search::run(&args, cx),
+        CliCommand::Memory(args) => commands::memory::run(&args, cx),
         CliCommand::Receipts(args) => commands::receipts::run(&args, cx),
         CliCommand::Budget(args) => commands::budget::run(&args, cx),
         CliCommand::Explain(args) => commands::explain::run(&args, cx),

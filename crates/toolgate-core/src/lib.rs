@@ -32,6 +32,7 @@ mod approval;
 mod budget;
 mod call;
 mod ledger;
+mod memory;
 mod model;
 pub mod patch;
 mod search;
@@ -101,6 +102,21 @@ pub use ledger::verify::{
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };
+pub use memory::extract::{
+    FoundMemory, MAX_FOUND_MEMORIES, find_memories, remember_command, said_texts,
+};
+pub use memory::patterns::{ExtractionPattern, SaidBy};
+pub use memory::quote::{quote_memories, quote_ranked};
+pub use memory::rank::{
+    RankedMemory, RecallCandidate, RecallOptions, estimate_tokens, rank_memories,
+};
+pub use memory::scope::{RecallScope, ScopeWord};
+pub use memory::text::{InvalidMemoryText, MemoryText};
+pub use memory::transfer::{
+    InvalidMemoryFile, TransferredMemory, TransferredScope, read_memory_file, write_memory_file,
+};
+pub use memory::vector::MemoryVector;
+pub use memory::{MemoryKind, MemoryOrigin, MemoryRecord, MemorySource, UnknownMemoryKind};
 pub use model::embedder::{EmbedError, Embedder, EmbedderId};
 pub use model::message::{
     Media, MediaSource, Message, MessagePart, MessageRecord, NativeItem, PartContent, ProviderCall,
@@ -152,6 +168,10 @@ pub use store::events::{EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition,
 pub use store::handle::StoreHandle;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
+pub use store::memories::{
+    ChangedMemory, ExpiryFilter, ForgottenMemories, MemoryChange, MemoryDraft, MemoryFilter,
+    MemoryOwner, MemoryRecordStore, PutMemory, StoredMemory, TextRemains,
+};
 pub use store::memory::MemoryStore;
 pub use store::records::{
     AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
@@ -191,7 +211,7 @@ pub use value::digest::{Digest, InvalidDigest, canonical_json};
 pub use value::duration::{HumanDuration, InvalidDuration};
 pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
-    LayerName, Principal, SessionId, ToolName, TurnId,
+    LayerName, MemoryId, Principal, SessionId, ToolName, TurnId,
 };
 pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
 pub use value::labels::{InvalidLabel, Labels};

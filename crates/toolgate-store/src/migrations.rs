@@ -67,6 +67,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "search",
         sql: include_str!("../migrations/sqlite/0009_search.sql"),
     },
+    Migration {
+        version: 10,
+        name: "memories",
+        sql: include_str!("../migrations/sqlite/0010_memories.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -116,6 +121,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 9,
         name: "search",
         sql: include_str!("../migrations/postgres/0009_search.sql"),
+    },
+    Migration {
+        version: 10,
+        name: "memories",
+        sql: include_str!("../migrations/postgres/0010_memories.sql"),
     },
 ];
 

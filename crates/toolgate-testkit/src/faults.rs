@@ -15,12 +15,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
-    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
-    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
-    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionFilter, SessionId,
-    SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
-    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event,
+    EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft,
+    LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange,
+    MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory,
+    RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument, SearchDocumentId,
+    SearchStore, SessionFilter, SessionId, SessionRow, SessionTitle, StaleSession, Store,
+    StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp, TurnFilter, TurnRow,
+    VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A method of a store.
@@ -66,6 +68,12 @@ pub enum StoreCall {
     Charges,
     Account,
     Accounts,
+    PutMemory,
+    Memories,
+    ChangeMemory,
+    PutMemoryVector,
+    MarkRecalled,
+    ForgetMemories,
 }
 
 impl StoreCall {
@@ -91,6 +99,13 @@ impl StoreCall {
                 | C::HideSession
                 | C::RenameSession
                 | C::EraseSession
+        ) || matches!(
+            self,
+            C::PutMemory
+                | C::ChangeMemory
+                | C::PutMemoryVector
+                | C::MarkRecalled
+                | C::ForgetMemories
         )
     }
 }
@@ -302,5 +317,16 @@ impl<S: Store> SearchStore for FaultyStore<S> {
         session_directories = SessionDirectories() -> Vec<Arc<str>>;
         search_counts = SearchCounts(embedder: Option<EmbedderId>) -> SearchCounts;
         clear_index = ClearIndex() -> ();
+    }
+}
+
+impl<S: Store> MemoryRecordStore for FaultyStore<S> {
+    with_fault! {
+        put_memory = PutMemory(draft: MemoryDraft) -> PutMemory;
+        memories = Memories(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory = ChangeMemory(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector = PutMemoryVector(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled = MarkRecalled(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories = ForgetMemories(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`call`], [`echo`], [`echo_under`], [`FakeExecutor`]: a call, executors and stacks in one line.
 //! * [`TestClock`], [`CountingIds`]: time and ids under the control of a test.
+//! * [`LetterEmbedder`]: vectors without a model.
 //! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
 //! * [`FaultyStore`]: a store that fails, waits or kills the process where a test wants it to.
@@ -36,7 +37,7 @@ pub mod terminal;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
-pub use embedder::WordEmbedder;
+pub use embedder::{LetterEmbedder, WordEmbedder};
 pub use fakes::{
     AskFirst, EchoExecutor, FakeExecutor, ReportProbe, authenticated, call, call_with, echo,
     echo_under, env_at, keyring_with, plain_view, seed, seed_for,

@@ -11,7 +11,8 @@ use toolgate_models::PriceFileError;
 #[cfg(feature = "http")]
 use toolgate_models::SetupError;
 use toolgate_runtime::{
-    DeliverError, DispatchError, IncompleteRun, KeyFileError, SessionBuildError, SessionError,
+    DeliverError, DispatchError, IncompleteRun, KeyFileError, MemoryError, SessionBuildError,
+    SessionError,
 };
 use toolgate_store::DatabaseError;
 
@@ -243,6 +244,7 @@ from_errors!(
     InvalidSearchFilter,
     KeyFileError,
     LedgerError,
+    MemoryError,
     PriceFileError,
     RegisterError,
     RuleError,

@@ -197,6 +197,24 @@ pub mod budget {
     };
 }
 
+/// Memories: stored, recalled in a run, extracted at its end, and the hook at the end of a run.
+pub mod memory {
+    pub use toolgate_core::{
+        ChangedMemory, EmbedError, Embedder, EmbedderId, ExpiryFilter, ExtractionPattern,
+        ForgottenMemories, FoundMemory, InvalidMemoryFile, InvalidMemoryText, MemoryFilter,
+        MemoryId, MemoryKind, MemoryOrigin, MemoryOwner, MemoryRecord, MemorySource, MemoryText,
+        MemoryVector, PutMemory, RankedMemory, RecallOptions, RecallScope, SaidBy, ScopeWord,
+        TextRemains, TransferredMemory, TransferredScope, UnknownMemoryKind, estimate_tokens,
+        find_memories, quote_memories, rank_memories, read_memory_file, remember_command,
+        write_memory_file,
+    };
+    pub use toolgate_runtime::{
+        CapturedCall, CapturedRun, ExtractionBudget, ImportedMemories, Memory, MemoryEdit,
+        MemoryError, MemoryExtraction, MemoryExtractor, MemoryPage, MemoryRecall, ModelExtractor,
+        NewMemory, RunEndError, RunEndHook, RunEndState, install_memory_tools, run_end_state,
+    };
+}
+
 /// Models: providers, a scripted one, recording and replaying, routing and retries.
 pub mod model {
     pub use toolgate_core::{
@@ -217,10 +235,11 @@ pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
-        LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore,
-        SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError,
-        StoreHandle, StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange,
+        MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent, RecordKey, RecordStore,
+        RowChange, RunRecord, RunState, SearchStore, SessionFilter, SessionOrder, SessionRow,
+        SessionTitle, SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, StoredMemory,
+        TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
     };
     pub use toolgate_store::*;
 }

@@ -8,6 +8,7 @@ mod embeddings;
 mod events;
 mod hosts;
 mod ledger;
+mod memories;
 mod messages;
 mod patch;
 mod paths;
@@ -38,6 +39,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     events::TARGET,
     ledger::TARGET,
     skills::TARGET,
+    memories::TARGET,
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,

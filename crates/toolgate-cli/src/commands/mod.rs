@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod explain;
 pub mod init;
 pub mod man;
+pub mod memory;
 pub mod receipts;
 pub mod run;
 pub mod search;

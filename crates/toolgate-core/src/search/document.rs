@@ -189,6 +189,7 @@ fn session_content(event: &SessionEvent) -> Option<DocumentContent> {
         | SessionEvent::InferenceFailed { .. }
         | SessionEvent::HistoryCompacted { .. }
         | SessionEvent::SkillLoaded { .. }
+        | SessionEvent::MemoryRecalled { .. }
         | SessionEvent::BudgetAlert(_)
         | SessionEvent::RecursiveIteration { .. }
         | SessionEvent::RunEnded { .. } => None,

@@ -8,11 +8,13 @@ use crate::{AccountMovement, ApprovalId, CallId, Event, EventBody, RecordKey, Se
 ///
 /// Code that stores a new kind of record by session adds its word here; otherwise the records
 /// outlive their session.
-const SESSION_PREFIXES: [&str; 7] = [
+const SESSION_PREFIXES: [&str; 9] = [
     "handoff",
     "handoff-calls",
+    "memory-recall",
     "output",
     "recursive",
+    "run-end",
     "session-options",
     "skill",
     "skill-refund",
@@ -199,6 +201,8 @@ mod tests {
         let others = [
             format!("output/{SESSION}/x"),
             format!("recursive/{SESSION}/1/asked/2"),
+            format!("memory-recall/{SESSION}/000000000001"),
+            format!("run-end/{SESSION}/000000000001/memory/claim"),
             format!("skill/{SESSION}/pdf"),
             format!("skill-refund/{SESSION}/1/{TURN}"),
             format!("session-options/{SESSION}/000000"),

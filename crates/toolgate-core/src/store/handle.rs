@@ -7,12 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore,
-    IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore,
-    LogPosition, MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry,
-    SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter,
-    SessionId, SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, TextMatches,
-    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId, SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -177,5 +172,13 @@ passed_on! {
         session_directories<'a>() -> Vec<Arc<str>>;
         search_counts<'a>(embedder: Option<EmbedderId>) -> SearchCounts;
         clear_index<'a>() -> ();
+    }
+    MemoryRecordStore {
+        put_memory<'a>(draft: MemoryDraft) -> PutMemory;
+        memories<'a>(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory<'a>(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector<'a>(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled<'a>(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories<'a>(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

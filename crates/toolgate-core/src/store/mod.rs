@@ -7,6 +7,7 @@ pub(crate) mod events;
 pub(crate) mod handle;
 pub(crate) mod ledgers;
 pub(crate) mod mailbox;
+pub(crate) mod memories;
 pub(crate) mod memory;
 pub(crate) mod records;
 pub(crate) mod rows;
@@ -16,15 +17,21 @@ pub(crate) mod search;
 use std::sync::Arc;
 
 use crate::{
-    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore, RecordKey,
-    RecordStore, SearchStore, SessionId, Timestamp,
+    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore, MemoryRecordStore, RecordKey, RecordStore, SearchStore, SessionId, Timestamp,
 };
 
-/// Durable storage for sessions: all seven parts.
+/// Durable storage for sessions: all eight parts.
 ///
 /// When a method that writes returns, what it wrote survives the loss of the process.
 pub trait Store:
     EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore + SearchStore
+    EventStore
+    + RecordStore
+    + MailboxStore
+    + LedgerStore
+    + AccountStore
+    + CatalogueStore
+    + MemoryRecordStore
 {
 }
 
@@ -36,6 +43,7 @@ impl<S> Store for S where
         + AccountStore
         + CatalogueStore
         + SearchStore
+        + MemoryRecordStore
 {
 }
 

@@ -642,6 +642,10 @@ mod tests {
                 skill: "pdf".into(),
                 refunded: true,
             },
+            SessionEvent::MemoryRecalled {
+                memories: vec![crate::MemoryId::new(uuid::Uuid::from_u128(7))],
+                tokens: 50,
+            },
             SessionEvent::BudgetAlert(crate::BudgetAlert {
                 budget: "session".into(),
                 period: "total".into(),

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetAlert, FinishReason, ModelErrorKind, RoutedModel, Usage};
+use crate::{BudgetAlert, FinishReason, MemoryId, ModelErrorKind, RoutedModel, Usage};
 
 /// An event of a run: the part of the log that is about the model and not about tools.
 ///
@@ -84,6 +84,13 @@ pub enum SessionEvent {
         skill: String,
         /// True if the iteration that loaded it does not count.
         refunded: bool,
+    },
+    /// Memories were put into the instructions of the run, as quoted data.
+    MemoryRecalled {
+        /// The ids of the memories, most relevant first.
+        memories: Vec<MemoryId>,
+        /// The tokens that they were counted with.
+        tokens: u64,
     },
     /// A budget has reached an alert threshold.
     BudgetAlert(BudgetAlert),
@@ -241,6 +248,7 @@ impl SessionEvent {
             Self::InferenceFailed { .. } => "inference_failed",
             Self::HistoryCompacted { .. } => "history_compacted",
             Self::SkillLoaded { .. } => "skill_loaded",
+            Self::MemoryRecalled { .. } => "memory_recalled",
             Self::BudgetAlert(_) => "budget_alert",
             Self::RecursiveIteration { .. } => "recursive_iteration",
             Self::RunEnded { .. } => "run_ended",
@@ -249,7 +257,7 @@ impl SessionEvent {
 
     /// The wire names of all variants.
     // A test compares this list with `name`.
-    pub(crate) const NAMES: [&'static str; 10] = [
+    pub(crate) const NAMES: [&'static str; 11] = [
         "user_message",
         "model_routed",
         "inference_started",
@@ -257,6 +265,7 @@ impl SessionEvent {
         "inference_failed",
         "history_compacted",
         "skill_loaded",
+        "memory_recalled",
         "budget_alert",
         "recursive_iteration",
         "run_ended",

@@ -255,6 +255,17 @@ impl SearchStore for TamperedStore {
     }
 }
 
+impl core::MemoryRecordStore for TamperedStore {
+    passes_on! {
+        put_memory(draft: core::MemoryDraft) -> core::PutMemory;
+        memories(filter: core::MemoryFilter) -> Vec<core::StoredMemory>;
+        change_memory(id: core::MemoryId, change: core::MemoryChange) -> core::ChangedMemory;
+        put_memory_vector(id: core::MemoryId, key: core::Digest, vector: core::MemoryVector) -> bool;
+        mark_recalled(ids: Vec<core::MemoryId>, at: Timestamp) -> ();
+        forget_memories(filter: core::MemoryFilter) -> core::ForgottenMemories;
+    }
+}
+
 fn verify_in_store(entries: Vec<SealedEntry>) -> Result<u64, LedgerError> {
     let ledger = Ledger::main(StoreHandle::new(TamperedStore {
         inner: MemoryStore::new(),

@@ -67,7 +67,7 @@ impl PostgresReader {
         Ok(erased)
     }
 
-    fn to_store_error(&self, bad: RowError) -> StoreError {
+    pub(super) fn to_store_error(&self, bad: RowError) -> StoreError {
         match bad {
             RowError::Column(error) => self.address.database_error(error).into(),
             RowError::Content(error) => error,

@@ -11,6 +11,7 @@ mod id;
 mod ledgers;
 mod locked_rows;
 mod mailbox;
+mod memories;
 mod plan;
 mod read;
 mod records;

@@ -12,6 +12,7 @@ mod identity;
 mod inspect;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod queue;
 mod read;
 mod reader_pool;

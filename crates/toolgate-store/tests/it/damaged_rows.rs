@@ -11,13 +11,14 @@ use toolgate_core::{
 use toolgate_store::{IntegrityProblem, SqliteStore};
 
 use crate::{
+    memories::fill_memories,
     migrations::fill_7,
     support::{call_id, session, turn_id},
 };
 
 /// The columns in which a wrong value harms nothing, and why. `docs/reference/promises.md` lists
 /// them too.
-const HARMLESS: [(&str, &str); 9] = [
+const HARMLESS: [(&str, &str); 11] = [
     // Whether a holder may be replaced; the fence keeps two writers apart.
     ("sessions", "lease_until"),
     // The order of lists.
@@ -33,6 +34,9 @@ const HARMLESS: [(&str, &str); 9] = [
     ("sessions", "indexed"),
     ("sessions", "indexed_title"),
     ("sessions", "is_retitled"),
+    // The order of what is recalled; made again from the text.
+    ("memories", "embedder"),
+    ("memories", "vector"),
 ];
 
 /// A value in the database: its table, the number of its row, and its column.
@@ -167,8 +171,11 @@ async fn a_flipped_bit_in_any_table_is_found_or_harms_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("whole.db");
     let store = SqliteStore::open(&path).expect("opens");
-    fill_7(&StoreHandle::new(store.clone())).await;
+    let handle = StoreHandle::new(store.clone());
+    fill_7(&handle).await;
+    fill_memories(&handle).await;
     assert_eq!(store.check().expect("checks"), []);
+    drop(handle);
     drop(store);
     let database = Connection::open(&path).expect("opens");
     database

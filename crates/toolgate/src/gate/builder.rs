@@ -320,7 +320,7 @@ impl GateBuilder {
         self
     }
 
-    /// Sets what turns texts into vectors for search, in place of `[search] embedder`.
+    /// Sets what turns texts into vectors for search and memories, in place of `[search] embedder`.
     pub fn embedder(mut self, embedder: impl Embedder) -> Self {
         let given = self.options.embedder.is_some();
         self.reject_second(given, "embedder");

@@ -10,6 +10,7 @@ mod config_file;
 mod instructions;
 mod isolation;
 mod local_account;
+mod memory;
 mod models;
 mod named_files;
 mod sections;
@@ -46,6 +47,7 @@ pub use self::{
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
     instructions::{INSTRUCTION_NAMES, InstructionsFile, ProjectInstructions},
     local_account::local_account,
+    memory::MemorySection,
     models::{
         ModelOptions, is_provider, key_variables, load_prices, open_configured_model, open_model,
         parse_model_name,
@@ -324,7 +326,8 @@ impl Gate {
         };
         let prepared = setup.prepare_model(model)?;
         let session = Session::ungated(prepared.model.clone(), self.registry.clone());
-        let mut builder = self.wire(session).may_use(prepared.may_use.clone());
+        let builder = self.wire(session).may_use(prepared.may_use.clone());
+        let mut builder = self.wire_memory(builder, self.memory_model(&setup)?);
         for agent in &self.assembly.agents.0 {
             let agent = agents::build_agent(agent, &setup, &prepared, &self.registry)?;
             builder = builder.agent(agent);
@@ -346,7 +349,8 @@ impl Gate {
     /// Fails if something that the gate owns was given twice.
     pub fn host_session_builder(&self) -> Result<SessionBuilder<Gated>> {
         self.check()?;
-        Ok(self.wire(Session::ungated_host(self.registry.clone())))
+        let session = self.wire(Session::ungated_host(self.registry.clone()));
+        Ok(self.wire_memory(session, None))
     }
 
     fn check(&self) -> Result<()> {

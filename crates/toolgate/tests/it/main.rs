@@ -17,6 +17,7 @@ mod errors;
 mod evidence;
 mod front_door;
 mod handoffs;
+mod memory;
 mod modes;
 mod one_process;
 mod one_receipt;

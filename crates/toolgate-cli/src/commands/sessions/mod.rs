@@ -178,6 +178,9 @@ pub struct SessionDeleteArgs {
     /// Erase them permanently instead of hiding them
     #[arg(long)]
     pub erase: bool,
+    /// Also delete the memories that came from them
+    #[arg(long, requires = "erase")]
+    pub memories: bool,
     /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,

@@ -130,6 +130,7 @@ impl AgentView {
             }
             SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::BudgetAlert(_)
             | SessionEvent::RecursiveIteration { .. } => {
                 let note = describe_step(event);
@@ -215,6 +216,10 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
             format!("history compacted: the first {skipped} messages are left out, {kept} remain")
         }
         SessionEvent::SkillLoaded { skill, .. } => format!("loaded the skill {skill}"),
+        SessionEvent::MemoryRecalled { memories, tokens } => format!(
+            "recalled {} (about {tokens} tokens); `toolgate memory why ID` shows their sources",
+            count_memories(memories.len())
+        ),
         SessionEvent::BudgetAlert(alert) => format!(
             "{} % of {} is used: {} of {}",
             alert.percent, alert.budget, alert.spent, alert.limit
@@ -232,6 +237,13 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
         | SessionEvent::ModelRouted(_)
         | SessionEvent::RunEnded { .. } => return None,
     })
+}
+
+fn count_memories(count: usize) -> String {
+    match count {
+        1 => "1 memory".to_owned(),
+        more => format!("{more} memories"),
+    }
 }
 
 /// Returns the line about a request that is sent again.

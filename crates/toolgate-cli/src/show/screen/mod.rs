@@ -104,6 +104,7 @@ impl SessionScreen {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::RecursiveIteration { .. }
             | SessionEvent::RunEnded { .. } => {}
         }

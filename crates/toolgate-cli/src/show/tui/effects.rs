@@ -1,5 +1,7 @@
 //! Carries out the effects of the update function in tasks of their own, and reports back.
 
+mod memory;
+
 use std::{
     io::Write,
     path::PathBuf,
@@ -134,6 +136,7 @@ impl EffectRunner {
                 UiEffect::ListSessions => this.list_sessions().await,
                 UiEffect::SearchSessions(query) => this.search_sessions(&query).await,
                 UiEffect::ShowHit(hit) => this.show_hit(&hit).await,
+                UiEffect::Memory(argument) => this.show_memories(argument).await,
                 UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
                 | UiEffect::Resume

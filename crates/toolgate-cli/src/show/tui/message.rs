@@ -53,6 +53,8 @@ pub enum UiMessage {
     HitsFound(Result<SessionHits, String>),
     /// A hit with what is near it, or why it cannot be shown.
     HitShown(Result<ShownHit, String>),
+    /// The answer to `/memory`.
+    MemoriesListed(String),
     /// The program was asked to end.
     Terminate,
 }
@@ -118,6 +120,8 @@ pub enum UiEffect {
     SearchSessions(String),
     /// Load a hit with what is near it.
     ShowHit(Box<SessionHit>),
+    /// List, find or forget memories, as the words after `/memory` say.
+    Memory(String),
     /// Continue with another session or model.
     Change(SessionChange),
     /// Suspend the program.

@@ -15,6 +15,8 @@ pub(crate) enum SlashAction {
     Search,
     /// Write the conversation to a file.
     Export,
+    /// List, find or forget memories.
+    Memory,
     /// Quit.
     Quit,
 }
@@ -78,6 +80,12 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
         "",
         "write the conversation to a file",
         SlashAction::Export,
+    ),
+    command(
+        "memory",
+        "WORDS",
+        "list memories, find them by words, or `forget ID`",
+        SlashAction::Memory,
     ),
     command("quit", "", "quit", SlashAction::Quit),
 ];

@@ -5,6 +5,7 @@ mod catalogue;
 mod events;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod records;
 mod search;
 
@@ -18,8 +19,8 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use crate::{
-    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, RecordKey, SealedEntry, SessionId,
-    SessionTitle, StoreRecord, Timestamp, TurnId, TurnRow,
+    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, MemoryId, RecordKey, SealedEntry,
+    SessionId, SessionTitle, StoreRecord, StoredMemory, Timestamp, TurnId, TurnRow,
     store::memory::{accounts::MemoryAccountBook, search::MemoryIndex},
 };
 
@@ -44,6 +45,7 @@ struct MemoryState {
     /// Wakes the waiters for mailbox items, also of a session that does not exist yet.
     waiting: HashMap<SessionId, watch::Sender<()>>,
     till: MemoryAccountBook,
+    memories: BTreeMap<MemoryId, StoredMemory>,
     /// The number of the last use of any session.
     last_use: u64,
     index: MemoryIndex,

@@ -241,6 +241,7 @@ impl ProgressManager {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::BudgetAlert(_) => {}
         }
     }

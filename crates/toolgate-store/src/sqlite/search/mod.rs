@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rusqlite::{Row, params};
 use toolgate_core::{
-    EmbedderId, Event, IndexBatch, IndexEntry, SEARCH_INDEX_VERSION, SearchCounts, SearchDocument,
+    EmbedderId, IndexBatch, IndexEntry, SEARCH_INDEX_VERSION, SearchCounts, SearchDocument,
     SearchDocumentId, SearchStore, SessionId, SessionTitle, StaleSession, StoreError, TextMatches,
     TextSearch, Timestamp, VectorMatches, VectorSearch,
 };
@@ -16,10 +16,11 @@ use toolgate_core::{
 pub(super) use self::vectors::SqliteVectorCache;
 use super::{
     SqliteStore,
+    event_bodies::EventBodies,
     read::{SqliteReader, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{decode_event, from_db, limit_to_db, to_db};
+use crate::encoded::{from_db, limit_to_db, to_db};
 
 impl SearchStore for SqliteStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
@@ -232,7 +233,8 @@ impl SqliteReader<'_> {
         let Some((body, checksum)) = found else {
             return Ok(None);
         };
-        let event: Event = decode_event(row.session, row.sequence, &body, checksum)?;
+        let mut bodies = EventBodies::new(self, row.session);
+        let event = bodies.decode_event(row.sequence, &body, checksum)?;
         Ok(SearchDocument::from_event(&event, row.project.as_ref()))
     }
 }

@@ -6,6 +6,7 @@ mod erasure;
 mod events;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod records;
 mod search;
 
@@ -29,7 +30,9 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let rules = rules.chain(accounts::RULES).chain(catalogue::RULES);
     let search_rules = search::RULES.into_iter().chain(search::MEANING_RULES);
     let mut report = ConformanceReport::default();
-    for (name, rule) in rules.chain(erasure::RULES).chain(search_rules) {
+    let rules = rules.chain(erasure::RULES).chain(memories::RULES);
+    let rules = rules.chain(search_rules);
+    for (name, rule) in rules {
         report.add_result(name, rule(&store, ids).await);
     }
     report

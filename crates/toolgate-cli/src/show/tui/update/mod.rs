@@ -83,6 +83,14 @@ pub fn update(app: &mut ChatApp, msg: UiMessage) -> Vec<UiEffect> {
             });
             Vec::new()
         }
+        UiMessage::MemoriesListed(text) => {
+            app.window = Some(OverlayWindow::Text {
+                title: "Memories".to_owned(),
+                text,
+                scroll: 0,
+            });
+            Vec::new()
+        }
         UiMessage::Previewed(rule, matches) => {
             approvals::store_preview(app, &rule, matches);
             Vec::new()

@@ -44,6 +44,7 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
         SlashAction::Export => return save_conversation(app),
         SlashAction::Resume => return vec![UiEffect::ListSessions],
         SlashAction::Search => return hits::open_search(app, argument),
+        SlashAction::Memory => return vec![UiEffect::Memory(argument)],
         SlashAction::Clear => return change_session(app, SessionChange::Begin),
         SlashAction::Model if argument.is_empty() => {
             return show_info(format!(

@@ -28,6 +28,8 @@ fn a_command_is_carried_out_and_not_sent_to_the_model() {
     assert!(matches!(stage.app.window, Some(OverlayWindow::Help { .. })));
     stage.press_keys("Esc");
     assert_eq!(send(&mut stage, "/resume"), [UiEffect::ListSessions]);
+    let memory = UiEffect::Memory("forget 4c21".to_owned());
+    assert_eq!(send(&mut stage, "/memory forget 4c21"), [memory]);
     assert_eq!(
         send(&mut stage, "/clear"),
         [UiEffect::Change(SessionChange::Begin)]
