@@ -45,6 +45,12 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
             "wait until it is done, or resume the session here with --take-over".to_owned(),
         );
     }
+    if let Some(DispatchError::Imported { session, .. }) = error.downcast_ref() {
+        return Some(format!(
+            "`toolgate sessions show {session}` shows it; begin a new session with `toolgate run`, \
+             and give it what it needs to know"
+        ));
+    }
     if let Some(RunError::UnknownFinish) = error.downcast_ref() {
         return Some(
             "what there is of the reply is stored; send another message to continue: \

@@ -130,6 +130,7 @@ pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
 pub use store::events::{EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
+pub use store::import_origin::ImportOrigin;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memory::MemoryStore;

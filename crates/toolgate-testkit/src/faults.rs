@@ -15,8 +15,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
+    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, ErasureNames, Event, EventStore,
+    Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
     MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
     SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
     TurnRow, WriteBatch,
@@ -34,6 +34,7 @@ pub enum StoreCall {
     PutBlob,
     Blob,
     ListRecords,
+    RecordsNamed,
     Messages,
     AcquireLease,
     RenewLease,
@@ -231,6 +232,7 @@ impl<S: Store> RecordStore for FaultyStore<S> {
         put_record_once = PutRecordOnce(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record = LoadRecord(key: &RecordKey) -> Option<StoreRecord>;
         list_records = ListRecords(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named = RecordsNamed(names: &ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages = Messages(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob = PutBlob(bytes: Bytes) -> Digest;
         blob = Blob(digest: Digest, range: Range<u64>) -> Option<Bytes>;

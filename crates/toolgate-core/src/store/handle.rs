@@ -7,8 +7,8 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
+    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, ErasureNames, Event, EventStore,
+    Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
     MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
     SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
     TurnRow, WriteBatch,
@@ -114,6 +114,7 @@ passed_on! {
         put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
         list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named<'a>(names: &'a ErasureNames, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob<'a>(bytes: Bytes) -> Digest;
         blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;

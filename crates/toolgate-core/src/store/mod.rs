@@ -5,6 +5,7 @@ pub(crate) mod catalogue;
 pub(crate) mod erasure;
 pub(crate) mod events;
 pub(crate) mod handle;
+pub(crate) mod import_origin;
 pub(crate) mod ledgers;
 pub(crate) mod mailbox;
 pub(crate) mod memory;

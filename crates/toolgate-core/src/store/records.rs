@@ -6,8 +6,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, ApprovalRequest, CallId, Digest, Json, MessageRecord, ProviderCall, RunRecord,
-    SessionId, SettledOutcome, StoreError, StoreHandle, ToolRequest, TurnId, TurnInfo,
+    ApprovalAnswer, ApprovalRequest, CallId, Digest, ErasureNames, Json, MessageRecord,
+    ProviderCall, RunRecord, SessionId, SettledOutcome, StoreError, StoreHandle, ToolRequest,
+    TurnId, TurnInfo,
 };
 
 /// Records that are written once and never changed, and bytes under their digest.
@@ -34,6 +35,17 @@ pub trait RecordStore: Send + Sync + 'static {
     fn list_records(
         &self,
         prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Arc<str>, StoreRecord)>, StoreError>> + Send;
+
+    /// Returns the records with these names, in the order of their names, starting after the name
+    /// `after`. Names are those that [`RecordKey`] displays.
+    ///
+    /// It is how everything that belongs to a session is read, whatever layer stored it.
+    fn records_named(
+        &self,
+        names: &ErasureNames,
         after: Option<&str>,
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(Arc<str>, StoreRecord)>, StoreError>> + Send;
@@ -102,6 +114,48 @@ impl fmt::Display for RecordKey {
             Self::Run(session, number) => write!(f, "run/{session}/{number:012}"),
             Self::Other(key) => write!(f, "other/{key}"),
         }
+    }
+}
+
+impl RecordKey {
+    /// Returns the key that displays as `name`, if there is one.
+    ///
+    /// ```
+    /// use toolgate_core::RecordKey;
+    /// let key = RecordKey::Other("rule/x".into());
+    /// assert_eq!(RecordKey::from_name(&key.to_string()), Some(key));
+    /// assert_eq!(RecordKey::from_name("answer/x"), None);
+    /// ```
+    pub fn from_name(name: &str) -> Option<Self> {
+        let (word, rest) = name.split_once('/')?;
+        let call = |text: &str| text.parse().ok();
+        let numbered = |rest: &str| -> Option<(CallId, u32)> {
+            let (id, number) = rest.split_once('/')?;
+            Some((call(id)?, number.parse().ok()?))
+        };
+        let of_session = |rest: &str| -> Option<(SessionId, u64)> {
+            let (id, number) = rest.split_once('/')?;
+            Some((id.parse().ok()?, number.parse().ok()?))
+        };
+        let key = match word {
+            "outcome" => Self::Outcome(call(rest)?),
+            "requests" => Self::Requests(rest.parse().ok()?),
+            "ended" => Self::Ended(rest.parse().ok()?),
+            "successor" => Self::Successor(rest.parse().ok()?),
+            "question" => numbered(rest).map(|(id, number)| Self::Question(id, number))?,
+            "answer" => numbered(rest).map(|(id, number)| Self::Answer(id, number))?,
+            "result" => numbered(rest).map(|(id, number)| Self::Result(id, number))?,
+            "layer" => {
+                let (id, key) = rest.split_once('/')?;
+                Self::Layer(call(id)?, key.into())
+            }
+            "message" => of_session(rest).map(|(id, number)| Self::Message(id, number))?,
+            "run" => of_session(rest).map(|(id, number)| Self::Run(id, number))?,
+            "other" => Self::Other(rest.into()),
+            _ => return None,
+        };
+        // The same name and no other: `+1` and `01` are numbers, too.
+        (key.to_string() == name).then_some(key)
     }
 }
 
@@ -388,6 +442,38 @@ mod tests {
             let done = call.perform_once("k", || async { panic!("it runs") });
             assert!(is_wrong_kind(done.await, &key, "json"));
         });
+    }
+
+    #[test]
+    fn every_key_is_read_back_from_its_name() {
+        let session = SessionId::new(Uuid::from_u128(3));
+        let keys = [
+            RecordKey::Outcome(CALL),
+            RecordKey::Requests(TURN),
+            RecordKey::Ended(TURN),
+            RecordKey::Successor(TURN),
+            RecordKey::Question(CALL, 0),
+            RecordKey::Answer(CALL, 7),
+            RecordKey::Result(CALL, 1),
+            RecordKey::Layer(CALL, "".into()),
+            RecordKey::Layer(CALL, "a/b".into()),
+            RecordKey::Message(session, 12),
+            RecordKey::Run(session, 12),
+            RecordKey::Other("undo/x".into()),
+        ];
+        for key in keys {
+            assert_eq!(RecordKey::from_name(&key.to_string()), Some(key));
+        }
+        for name in [
+            "",
+            "outcome",
+            "outcome/x",
+            "new/x",
+            &format!("answer/{CALL}/+1"),
+            &format!("message/{session}/1"),
+        ] {
+            assert_eq!(RecordKey::from_name(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -647,6 +647,20 @@ mod tests {
                 scratchpad: String::new(),
                 budget: 3,
             },
+            SessionEvent::ImportedCall {
+                message: 1,
+                label: "c1".into(),
+                tool: "Read".into(),
+                arguments: Some(crate::Json::null()),
+            },
+            SessionEvent::ImportedResult {
+                message: 2,
+                label: "c1".into(),
+                tool: "Read".into(),
+                text: Some("x".into()),
+                text_bytes: Some(20_000),
+                is_error: true,
+            },
             SessionEvent::RunEnded {
                 end: crate::RunEnd::Suspended,
                 error: None,

@@ -20,6 +20,7 @@ mod trust;
 use std::path::Path;
 
 use serde_json::Value;
+use toolgate_archive::{Exporter, Importer};
 use toolgate_core::{
     Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
     RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
@@ -490,6 +491,20 @@ impl Gate {
             .keyring(self.keyring.clone())
             .redactor(self.assembly.redactor.clone())
             .notify_layers(&self.assembly.stack)
+    }
+
+    /// Returns an exporter of the sessions in the store, with the redactor of the gate.
+    pub fn exporter(&self) -> Exporter {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        Exporter::new(self.store.clone()).redactor(redactor)
+    }
+
+    /// Returns an importer into the store. The text of other programs passes the redactor of the gate
+    /// before it is stored.
+    pub fn importer(&self) -> Importer {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        let now = self.options.dispatch.clock().now();
+        Importer::new(self.store.clone(), now).redactor(redactor)
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

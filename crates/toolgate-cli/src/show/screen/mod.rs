@@ -105,6 +105,8 @@ impl SessionScreen {
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
             | SessionEvent::RecursiveIteration { .. }
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. }
             | SessionEvent::RunEnded { .. } => {}
         }
         self.agents[agent].apply_loop(happened);

@@ -241,7 +241,9 @@ impl ProgressManager {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
-            | SessionEvent::BudgetAlert(_) => {}
+            | SessionEvent::BudgetAlert(_)
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. } => {}
         }
     }
 

@@ -1,0 +1,429 @@
+//! A session as people read it: messages, calls with their outcomes, and what happened between.
+
+use std::{collections::HashMap, sync::Arc};
+
+use toolgate_core::{
+    Cost, EventBody, FileChange, ImportOrigin, Json, Media, Message, MessageRecord, PartContent,
+    RawArguments, RecordKey, RunEnd, SessionEvent, SessionId, SessionRow, Status, StoreRecord,
+    Timestamp, ToolEvent, TurnId, Usage,
+};
+
+use super::{
+    ExportOptions, ExportRedaction, Exporter,
+    session_records::{LogScan, PAGE_EVENTS, RecordPages},
+};
+use crate::ExportError;
+
+/// A session and those of its agents.
+#[derive(Debug)]
+pub(crate) struct Transcript {
+    pub(crate) row: SessionRow,
+    pub(crate) origin: Option<ImportOrigin>,
+    pub(crate) directory: Option<String>,
+    pub(crate) title: String,
+    pub(crate) items: Vec<TranscriptItem>,
+    pub(crate) usage: Usage,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) messages: u64,
+}
+
+/// Something in a session, in order.
+#[derive(Debug)]
+pub(crate) enum TranscriptItem {
+    System(String),
+    User(TranscriptText),
+    Assistant(TranscriptText),
+    Call(Box<TranscriptCall>),
+    Note(String, Timestamp),
+    End(RunEnd, Option<String>, Timestamp),
+}
+
+/// A message of the user or the model.
+#[derive(Debug)]
+pub(crate) struct TranscriptText {
+    pub(crate) text: String,
+    pub(crate) at: Timestamp,
+    pub(crate) model: Option<Arc<str>>,
+    pub(crate) usage: Option<Usage>,
+    pub(crate) cost: Cost,
+    pub(crate) media: Vec<Media>,
+}
+
+/// A call with its outcome, as far as there is one.
+#[derive(Debug)]
+pub(crate) struct TranscriptCall {
+    pub(crate) label: String,
+    pub(crate) tool: String,
+    pub(crate) arguments: String,
+    pub(crate) value: Option<Json>,
+    pub(crate) result: Option<String>,
+    pub(crate) facts: CallFacts,
+    pub(crate) is_imported: bool,
+}
+
+/// What the events say about a call.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CallFacts {
+    pub(crate) requested_at: Option<Timestamp>,
+    pub(crate) settled_at: Option<Timestamp>,
+    pub(crate) status: Option<Status>,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) attempts: u32,
+    pub(crate) approver: Option<String>,
+    pub(crate) asked: bool,
+    pub(crate) is_error: bool,
+    pub(crate) files: Vec<FileChange>,
+    pub(crate) agent: Option<SessionId>,
+    label: String,
+}
+
+/// The whole log and the messages of a session, while its transcript is built.
+#[derive(Default)]
+struct SessionContent {
+    events: Vec<Arc<toolgate_core::Event>>,
+    messages: HashMap<u64, Arc<MessageRecord>>,
+    system: Vec<String>,
+    calls: HashMap<(TurnId, u32), CallFacts>,
+    results: HashMap<(TurnId, String), (String, bool)>,
+}
+
+impl Exporter {
+    /// Builds the transcripts of a session and of its agents, in the order in which they began.
+    pub(crate) async fn load_transcripts(
+        &self,
+        session: SessionId,
+        options: &ExportOptions,
+    ) -> Result<Vec<Transcript>, ExportError> {
+        let mut waiting = vec![session];
+        let mut transcripts = Vec::new();
+        while let Some(session) = waiting.pop() {
+            let row = self.load_row(session).await?;
+            let (content, agents) = self.load_content(&row).await?;
+            transcripts.push(self.build_transcript(row, content, options).await?);
+            waiting.extend(agents.into_iter().rev());
+        }
+        Ok(transcripts)
+    }
+
+    async fn load_content(
+        &self,
+        row: &SessionRow,
+    ) -> Result<(SessionContent, Vec<SessionId>), ExportError> {
+        let session = row.session;
+        let mut content = SessionContent::default();
+        let mut scan = LogScan::default();
+        let mut agents = Vec::new();
+        loop {
+            let after = content.events.last().map_or(0, |event| event.sequence());
+            let page = self.store.events(session, after, PAGE_EVENTS).await?;
+            if page.is_empty() {
+                break;
+            }
+            for call in scan.add_events(&page).1 {
+                let agent = call.agent_session();
+                if self.store.revision(agent).await? > 0 {
+                    agents.push(agent);
+                }
+            }
+            content.events.extend(page);
+        }
+        let mut pages = RecordPages::of_session(&self.store, session);
+        loop {
+            let page = pages.next_page().await?;
+            if page.is_empty() {
+                break;
+            }
+            page.into_iter()
+                .for_each(|(name, record)| content.add_record(&name, record));
+        }
+        content.collect_calls();
+        Ok((content, agents))
+    }
+
+    async fn build_transcript(
+        &self,
+        row: SessionRow,
+        content: SessionContent,
+        options: &ExportOptions,
+    ) -> Result<Transcript, ExportError> {
+        let redaction = options.redaction;
+        let shown = |text: &str| self.visible_text(text, redaction);
+        let title = row
+            .title
+            .as_ref()
+            .map_or("Untitled session", |title| title.as_str());
+        let mut transcript = Transcript {
+            origin: self.store.load_import_origin(row.session).await?,
+            directory: row.directory.as_deref().map(shown).transpose()?,
+            title: shown(title)?,
+            items: Vec::new(),
+            usage: Usage::default(),
+            cost: None,
+            messages: content.messages.len() as u64,
+            row,
+        };
+        if options.include_system {
+            for text in &content.system {
+                transcript.items.push(TranscriptItem::System(shown(text)?));
+            }
+        }
+        for event in &content.events {
+            self.add_event(&mut transcript, &content, event, options)?;
+        }
+        Ok(transcript)
+    }
+
+    fn add_event(
+        &self,
+        transcript: &mut Transcript,
+        content: &SessionContent,
+        event: &toolgate_core::Event,
+        options: &ExportOptions,
+    ) -> Result<(), ExportError> {
+        let EventBody::Loop(info, happened) = event.body() else {
+            return Ok(());
+        };
+        let at = event.at();
+        match happened {
+            SessionEvent::UserMessage { message, text, .. } => {
+                let item =
+                    self.text_item(content, *message, text.as_deref(), at, options.redaction)?;
+                transcript.items.push(TranscriptItem::User(item));
+            }
+            SessionEvent::InferenceFinished {
+                message,
+                text,
+                usage,
+                cost,
+                ..
+            } => {
+                let mut item =
+                    self.text_item(content, *message, text.as_deref(), at, options.redaction)?;
+                item.model = info.model.clone();
+                item.usage = *usage;
+                item.cost = *cost;
+                transcript.usage =
+                    usage.map_or(transcript.usage, |more| transcript.usage.plus(more));
+                transcript.cost = Some(transcript.cost.map_or(*cost, |sum| sum.plus(*cost)));
+                if !item.text.trim().is_empty() || !item.media.is_empty() {
+                    transcript.items.push(TranscriptItem::Assistant(item));
+                }
+                if options.include_tool_calls {
+                    let calls = self.calls_of(content, *message, options.redaction)?;
+                    transcript.items.extend(calls);
+                }
+            }
+            SessionEvent::InferenceFailed { error, .. } => {
+                let text = self.visible_text(error, options.redaction)?;
+                let note = format!("A model request failed: {text}");
+                transcript.items.push(TranscriptItem::Note(note, at));
+            }
+            SessionEvent::SkillLoaded { skill, .. } => {
+                let note = format!("Loaded the skill {skill}");
+                transcript.items.push(TranscriptItem::Note(note, at));
+            }
+            SessionEvent::HistoryCompacted { skipped, .. } => {
+                let note = format!("The first {skipped} messages are no longer sent to the model");
+                transcript.items.push(TranscriptItem::Note(note, at));
+            }
+            SessionEvent::RunEnded { end, error, .. } => {
+                let error = error.as_deref();
+                let error = error.map(|error| self.visible_text(error, options.redaction));
+                let end = TranscriptItem::End(*end, error.transpose()?, at);
+                transcript.items.push(end);
+            }
+            SessionEvent::ModelRouted(_)
+            | SessionEvent::InferenceStarted { .. }
+            | SessionEvent::BudgetAlert(_)
+            | SessionEvent::RecursiveIteration { .. }
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Returns a message: the whole text of its record, or what the event shows of it.
+    fn text_item(
+        &self,
+        content: &SessionContent,
+        number: u64,
+        shown: Option<&str>,
+        at: Timestamp,
+        redaction: ExportRedaction,
+    ) -> Result<TranscriptText, ExportError> {
+        let record = content.messages.get(&number);
+        let text = match record {
+            Some(record) => self.visible_text(&record.message.text(), redaction)?,
+            // Events are redacted already.
+            None => shown.unwrap_or_default().to_owned(),
+        };
+        let media = record
+            .map(|record| media_of(&record.message))
+            .unwrap_or_default();
+        Ok(TranscriptText {
+            text,
+            at,
+            model: None,
+            usage: None,
+            cost: Cost::Unknown,
+            // An image cannot be searched for secrets.
+            media: if redaction == ExportRedaction::Raw {
+                media
+            } else {
+                Vec::new()
+            },
+        })
+    }
+
+    /// Returns the calls that a message asks for, in order.
+    fn calls_of(
+        &self,
+        content: &SessionContent,
+        number: u64,
+        redaction: ExportRedaction,
+    ) -> Result<Vec<TranscriptItem>, ExportError> {
+        let Some(record) = content.messages.get(&number) else {
+            return Ok(Vec::new());
+        };
+        let mut calls = Vec::new();
+        for (order, request) in (0_u32..).zip(record.message.calls()) {
+            let facts = content.calls.get(&(record.turn, order)).cloned();
+            let is_imported = facts.is_none();
+            let mut facts = facts.unwrap_or_default();
+            let label = match facts.label.as_str() {
+                "" => request.provider_call_id.clone(),
+                label => label.to_owned(),
+            };
+            let value = match &request.arguments {
+                RawArguments::Json(json) => Some(json.clone()),
+                RawArguments::Text(text) => text.parse::<Json>().ok(),
+            };
+            let value = value
+                .map(|json| self.visible_json(&json, redaction))
+                .transpose()?;
+            let arguments = match (&value, &request.arguments) {
+                (Some(json), _) => pretty_json(json),
+                (None, RawArguments::Text(text)) => self.visible_text(text, redaction)?,
+                (None, RawArguments::Json(json)) => pretty_json(json),
+            };
+            let result = content.results.get(&(record.turn, label.clone()));
+            facts.is_error |= result.is_some_and(|(_, is_error)| *is_error);
+            let result = result
+                .map(|(text, _)| self.visible_text(text, redaction))
+                .transpose()?;
+            calls.push(TranscriptItem::Call(Box::new(TranscriptCall {
+                label,
+                tool: self.visible_text(&request.tool, redaction)?,
+                arguments,
+                value,
+                result,
+                facts,
+                is_imported,
+            })));
+        }
+        Ok(calls)
+    }
+}
+
+impl SessionContent {
+    fn add_record(&mut self, name: &str, record: StoreRecord) {
+        match (RecordKey::from_name(name), record) {
+            (Some(RecordKey::Message(_, number)), StoreRecord::Message(message)) => {
+                for part in &message.message.parts {
+                    if let PartContent::Result(answer) = &part.content {
+                        let key = (message.turn, answer.call_id.clone());
+                        self.results
+                            .insert(key, (answer.text.clone(), answer.is_error));
+                    }
+                }
+                self.messages.insert(number, message);
+            }
+            (Some(RecordKey::Other(key)), StoreRecord::Json(json))
+                if key.starts_with("imported/") && key.contains("/system/") =>
+            {
+                self.system
+                    .extend(json.as_value().as_str().map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+
+    /// Collects what the events say about each call.
+    fn collect_calls(&mut self) {
+        for event in &self.events {
+            if let EventBody::Tool(invocation, happened) = event.body() {
+                let key = (invocation.turn.turn, invocation.emit_order);
+                let facts = self.calls.entry(key).or_default();
+                facts.label = invocation.call_id.to_string();
+                facts.agent = Some(invocation.id.agent_session());
+                facts.apply(happened, event.at());
+            }
+        }
+    }
+}
+
+impl CallFacts {
+    fn apply(&mut self, event: &ToolEvent, at: Timestamp) {
+        match event {
+            ToolEvent::ToolRequested { .. } => self.requested_at = Some(at),
+            ToolEvent::ToolApprovalRequested(_) => self.asked = true,
+            ToolEvent::ToolApproved { approver, .. } => self.approver = Some(approver.to_string()),
+            ToolEvent::ToolDenied { approver, .. } => {
+                self.approver = approver.as_ref().map(ToString::to_string);
+            }
+            ToolEvent::ToolExecutionSucceeded {
+                duration_ms,
+                attempts,
+                ..
+            }
+            | ToolEvent::ToolExecutionFailed {
+                duration_ms,
+                attempts,
+                ..
+            } => {
+                self.duration_ms = Some(*duration_ms);
+                self.attempts = *attempts;
+            }
+            ToolEvent::ToolFilesChanged { changes, .. } => self.files.extend_from_slice(changes),
+            ToolEvent::ToolExecutionStarted { .. }
+            | ToolEvent::ToolExecutionProgress { .. }
+            | ToolEvent::ToolExecutionInterrupted { .. }
+            | ToolEvent::ToolSkipped { .. }
+            | ToolEvent::ToolCallAudit { .. }
+            | ToolEvent::ToolToast(_)
+            | ToolEvent::ToolLog { .. } => {}
+        }
+        if let Some(status) = event.terminal_status() {
+            self.status = Some(status);
+            self.settled_at = Some(at);
+            self.is_error = status != Status::Ok && status != Status::DryRun;
+        }
+    }
+}
+
+impl TranscriptCall {
+    /// Returns how the call ended, in words.
+    pub(crate) fn state_text(&self) -> &'static str {
+        match (self.facts.status, self.is_imported) {
+            (Some(status), _) => status.text(),
+            (None, true) if self.facts.is_error => "failed, says the program that made it",
+            (None, true) if self.result.is_some() => "made by another program",
+            (None, true) => "no result",
+            (None, false) if self.facts.asked => "pending approval",
+            (None, false) => "not settled",
+        }
+    }
+}
+
+/// Returns the images and files of a message.
+fn media_of(message: &Message) -> Vec<Media> {
+    let media = message.parts.iter().filter_map(|part| match &part.content {
+        PartContent::Media(media) => Some(media.clone()),
+        _ => None,
+    });
+    media.collect()
+}
+
+fn pretty_json(json: &Json) -> String {
+    serde_json::to_string_pretty(json.as_value()).unwrap_or_default()
+}
