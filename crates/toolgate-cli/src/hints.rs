@@ -5,6 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use toolgate::{
     Status,
     approval::ChangedRequest,
+    archive::{ExportError, ImportError},
     budget::BudgetError,
     model::{ModelError, SetupError},
     session::{DeliverError, DispatchError, RunError},
@@ -33,6 +34,12 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     let shared = error.downcast_ref::<Arc<BudgetError>>();
     if let Some(error) = error.downcast_ref().or(shared.map(|error| &**error)) {
         return budget_hint(error);
+    }
+    if let Some(error) = error.downcast_ref::<ImportError>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(ExportError::Changed(_)) = error.downcast_ref() {
+        return Some("wait until the run has ended, then export it again".to_owned());
     }
     if let Some(error) = error.downcast_ref::<DatabaseError>() {
         return Some(database_hint(error));

@@ -73,6 +73,8 @@ fn dispatch_command(command: CliCommand, cx: &CommandContext) -> Result<Exit, Cl
         CliCommand::Init(args) => commands::init::run(&args, cx),
         CliCommand::Approvals(args) => commands::approvals::run(&args, cx),
         CliCommand::Sessions(args) => commands::sessions::run(&args, cx),
+        CliCommand::Export(args) => commands::export::run(&args, cx),
+        CliCommand::Import(args) => commands::import::run(&args, cx),
         CliCommand::Receipts(args) => commands::receipts::run(&args, cx),
         CliCommand::Budget(args) => commands::budget::run(&args, cx),
         CliCommand::Explain(args) => commands::explain::run(&args, cx),

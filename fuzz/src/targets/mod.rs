@@ -6,6 +6,7 @@ mod config;
 mod edits;
 mod events;
 mod hosts;
+mod importers;
 mod ledger;
 mod messages;
 mod patch;
@@ -39,6 +40,14 @@ pub static TARGETS: &[FuzzTarget] = &[
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,
+    importers::archive::TARGET,
+    importers::markdown::TARGET,
+    importers::claude::TARGET,
+    importers::codex::TARGET,
+    importers::gemini::TARGET,
+    importers::qwen::TARGET,
+    importers::cline::TARGET,
+    importers::opencode::TARGET,
 ];
 
 #[cfg(test)]

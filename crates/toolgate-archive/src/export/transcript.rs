@@ -1,11 +1,14 @@
 //! A session as people read it: messages, calls with their outcomes, and what happened between.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use toolgate_core::{
-    Cost, EventBody, FileChange, ImportOrigin, Json, Media, Message, MessageRecord, PartContent,
-    RawArguments, RecordKey, RunEnd, SessionEvent, SessionId, SessionRow, Status, StoreRecord,
-    Timestamp, ToolEvent, TurnId, Usage,
+    Cost, EventBody, FileChange, ImportOrigin, Invocation, Json, Media, Message, MessageRecord,
+    PartContent, RawArguments, RecordKey, RunEnd, SessionEvent, SessionId, SessionRow, Status,
+    StoreRecord, Timestamp, ToolEvent, TurnId, Usage,
 };
 
 use super::{
@@ -73,8 +76,9 @@ pub(crate) struct CallFacts {
     pub(crate) asked: bool,
     pub(crate) is_error: bool,
     pub(crate) files: Vec<FileChange>,
-    pub(crate) agent: Option<SessionId>,
     label: String,
+    /// The result as events show it.
+    shown: Option<String>,
 }
 
 /// The whole log and the messages of a session, while its transcript is built.
@@ -85,6 +89,8 @@ struct SessionContent {
     system: Vec<String>,
     calls: HashMap<(TurnId, u32), CallFacts>,
     results: HashMap<(TurnId, String), (String, bool)>,
+    /// The turns whose calls a message asks for.
+    asking: HashSet<TurnId>,
 }
 
 impl Exporter {
@@ -180,8 +186,14 @@ impl Exporter {
         event: &toolgate_core::Event,
         options: &ExportOptions,
     ) -> Result<(), ExportError> {
-        let EventBody::Loop(info, happened) = event.body() else {
-            return Ok(());
+        let (info, happened) = match event.body() {
+            EventBody::Loop(info, happened) => (info, happened),
+            EventBody::Tool(invocation, happened) => {
+                let call = self.single_call(content, invocation, happened, options)?;
+                transcript.items.extend(call);
+                return Ok(());
+            }
+            EventBody::Turn(..) => return Ok(()),
         };
         let at = event.at();
         match happened {
@@ -240,6 +252,45 @@ impl Exporter {
             | SessionEvent::ImportedResult { .. } => {}
         }
         Ok(())
+    }
+
+    /// Returns a call that no message asks for: a program or a user made it.
+    fn single_call(
+        &self,
+        content: &SessionContent,
+        invocation: &Invocation,
+        event: &ToolEvent,
+        options: &ExportOptions,
+    ) -> Result<Option<TranscriptItem>, ExportError> {
+        let ToolEvent::ToolRequested { arguments, .. } = event else {
+            return Ok(None);
+        };
+        let turn = invocation.turn.turn;
+        if !options.include_tool_calls || content.asking.contains(&turn) {
+            return Ok(None);
+        }
+        let facts = content.calls.get(&(turn, invocation.emit_order)).cloned();
+        let mut facts = facts.unwrap_or_default();
+        let redaction = options.redaction;
+        let value = arguments
+            .as_ref()
+            .map(|json| self.visible_json(json, redaction));
+        let value = value.transpose()?;
+        let result = facts.shown.take();
+        let result = result
+            .map(|text| self.visible_text(&text, redaction))
+            .transpose()?;
+        Ok(Some(TranscriptItem::Call(Box::new(TranscriptCall {
+            label: invocation.call_id.to_string(),
+            tool: self.visible_text(invocation.tool.as_str(), redaction)?,
+            arguments: value
+                .as_ref()
+                .map_or_else(|| "(not shown)".to_owned(), pretty_json),
+            value,
+            result,
+            facts,
+            is_imported: false,
+        }))))
     }
 
     /// Returns a message: the whole text of its record, or what the event shows of it.
@@ -336,6 +387,9 @@ impl SessionContent {
                             .insert(key, (answer.text.clone(), answer.is_error));
                     }
                 }
+                if message.message.calls().next().is_some() {
+                    self.asking.insert(message.turn);
+                }
                 self.messages.insert(number, message);
             }
             (Some(RecordKey::Other(key)), StoreRecord::Json(json))
@@ -355,7 +409,6 @@ impl SessionContent {
                 let key = (invocation.turn.turn, invocation.emit_order);
                 let facts = self.calls.entry(key).or_default();
                 facts.label = invocation.call_id.to_string();
-                facts.agent = Some(invocation.id.agent_session());
                 facts.apply(happened, event.at());
             }
         }
@@ -368,21 +421,34 @@ impl CallFacts {
             ToolEvent::ToolRequested { .. } => self.requested_at = Some(at),
             ToolEvent::ToolApprovalRequested(_) => self.asked = true,
             ToolEvent::ToolApproved { approver, .. } => self.approver = Some(approver.to_string()),
-            ToolEvent::ToolDenied { approver, .. } => {
+            ToolEvent::ToolDenied {
+                approver, error, ..
+            } => {
                 self.approver = approver.as_ref().map(ToString::to_string);
+                self.shown = error.clone();
             }
             ToolEvent::ToolExecutionSucceeded {
                 duration_ms,
                 attempts,
-                ..
-            }
-            | ToolEvent::ToolExecutionFailed {
-                duration_ms,
-                attempts,
+                result,
+                model_text,
                 ..
             } => {
                 self.duration_ms = Some(*duration_ms);
                 self.attempts = *attempts;
+                self.shown = model_text
+                    .clone()
+                    .or_else(|| result.as_ref().map(shown_result));
+            }
+            ToolEvent::ToolExecutionFailed {
+                duration_ms,
+                attempts,
+                error,
+                ..
+            } => {
+                self.duration_ms = Some(*duration_ms);
+                self.attempts = *attempts;
+                self.shown = Some(error.clone());
             }
             ToolEvent::ToolFilesChanged { changes, .. } => self.files.extend_from_slice(changes),
             ToolEvent::ToolExecutionStarted { .. }
@@ -422,6 +488,13 @@ fn media_of(message: &Message) -> Vec<Media> {
         _ => None,
     });
     media.collect()
+}
+
+/// Returns a result that is text as it is, and any other as JSON.
+fn shown_result(json: &Json) -> String {
+    json.as_value()
+        .as_str()
+        .map_or_else(|| pretty_json(json), str::to_owned)
 }
 
 fn pretty_json(json: &Json) -> String {

@@ -11,7 +11,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 /// Returns the page of a session in which everything that a model or tool writes is `text`.
-async fn page_of(text: &str) -> String {
+pub(crate) async fn page_of(text: &str) -> String {
     let lines = [
         serde_json::json!({ "type": "summary", "summary": text }),
         serde_json::json!({ "type": "user", "sessionId": "s", "cwd": text, "message": { "content": text } }),
@@ -105,7 +105,7 @@ const KNOWN: [&str; 44] = [
     "!",
 ];
 
-const HOSTILE: [&str; 9] = [
+pub(crate) const HOSTILE: [&str; 9] = [
     "<script>alert(1)</script>",
     "\"><img src=x onerror=alert(1)>",
     "' onmouseover='alert(1)",

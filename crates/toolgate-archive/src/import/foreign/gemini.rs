@@ -12,13 +12,16 @@ use super::{
 pub(super) fn read(text: &str, name: &str) -> ForeignSession {
     let mut session = ForeignSession::new(ForeignFormat::Gemini, name);
     // Older versions wrote one object with all messages.
-    if let Ok(whole) = serde_json::from_str::<Value>(text)
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    if let Some(Ok(whole)) = values.next()
         && let Some(messages) = whole.get("messages").and_then(Value::as_array)
     {
         read_header(&mut session, &whole);
         for (number, message) in (1..).zip(messages) {
             read_line(&mut session, number, message);
         }
+        let rest = &text[values.byte_offset()..];
+        read_lines(&mut session, rest, read_line);
         return session.finish();
     }
     read_lines(&mut session, text, read_line);
