@@ -221,7 +221,7 @@ impl Exporter {
                     transcript.items.push(TranscriptItem::Assistant(item));
                 }
                 if options.include_tool_calls {
-                    let calls = self.calls_of(content, *message, options.redaction)?;
+                    let calls = self.calls_of(content, *message, at, options.redaction)?;
                     transcript.items.extend(calls);
                 }
             }
@@ -331,6 +331,7 @@ impl Exporter {
         &self,
         content: &SessionContent,
         number: u64,
+        at: Timestamp,
         redaction: ExportRedaction,
     ) -> Result<Vec<TranscriptItem>, ExportError> {
         let Some(record) = content.messages.get(&number) else {
@@ -340,7 +341,11 @@ impl Exporter {
         for (order, request) in (0_u32..).zip(record.message.calls()) {
             let facts = content.calls.get(&(record.turn, order)).cloned();
             let is_imported = facts.is_none();
-            let mut facts = facts.unwrap_or_default();
+            // Another program says nothing about the time of a call but that of its message.
+            let mut facts = facts.unwrap_or_else(|| CallFacts {
+                requested_at: Some(at),
+                ..CallFacts::default()
+            });
             let label = match facts.label.as_str() {
                 "" => request.provider_call_id.clone(),
                 label => label.to_owned(),

@@ -30,6 +30,13 @@ async function look(browser, file, view, picture) {
   found.links = await page.evaluate(() => [...document.querySelectorAll("a")].map((one) => one.protocol).filter((p, i, all) => all.indexOf(p) === i));
   found.wider = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
   found.background = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  if (picture) {
+    await page.evaluate(() => {
+      document.querySelectorAll("details").forEach((one, at) => { one.open = at < 2; });
+      window.scrollTo(0, 0);
+    });
+    await page.mouse.move(0, 0);
+  }
   if (picture) await page.screenshot({ path: path.join(picture, `${view}.png`) });
   await page.close();
   return found;

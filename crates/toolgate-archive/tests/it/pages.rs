@@ -178,6 +178,7 @@ fn a_page_shows_calls_with_status_timing_and_diffs() {
         assert!(!page.contains(crate::support::SECRET));
         assert!(page.contains("<span class=\"badge good\">redacted</span>"));
         assert!(page.contains("done · 12 ms"));
+        assert!(page.contains("<details class=\"call ok\""), "its colour");
         assert!(page.contains("Timeline"));
         let edit = page_of("one\ntwo").await;
         assert!(edit.contains("<span class=\"removed\">one"), "{edit}");

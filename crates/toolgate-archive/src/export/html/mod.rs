@@ -88,9 +88,9 @@ fn render_session(number: usize, transcript: &Transcript, options: &ExportOption
                 p.badges {
                     @if is_redacted { span.badge.good { "redacted" } } @else { span.badge.bad { "not redacted" } }
                     @if let Some(origin) = &transcript.origin {
-                        span.badge.note { "imported: " (visible(&origin.format)) }
+                        span.badge.far { "imported: " (visible(&origin.format)) }
                     }
-                    @if row.parent.is_some() { span.badge.note { "agent" } }
+                    @if row.parent.is_some() { span.badge.far { "agent" } }
                     span.badge { (time_text(row.created_at)) }
                     span.badge { (transcript.messages) " messages" }
                 }
@@ -204,7 +204,7 @@ fn render_text(
 fn render_call(id: &str, call: &TranscriptCall, options: &ExportOptions) -> Markup {
     let facts = &call.facts;
     html! {
-        details.call class=(state_class(call)) id=(id) {
+        details class=(format!("call {}", state_class(call))) id=(id) {
             summary {
                 span.dot {} code.tool { (visible(&call.tool)) }
                 " " span.hint { (first_line(&short_arguments(call))) }

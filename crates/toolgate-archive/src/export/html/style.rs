@@ -12,9 +12,9 @@ h2,h3,h4{line-height:1.3;margin:1.1rem 0 .4rem}
 h2{font-size:1.25rem}h3{font-size:1.1rem}h4{font-size:.95rem}
 a{color:var(--link)}
 .session+.session{border-top:2px solid var(--line);margin-top:2.5rem;padding-top:1.5rem}
-.badges{display:flex;flex-wrap:wrap;gap:.4rem;margin:0 0 1rem}
+.badges{display:flex;flex-wrap:wrap;align-items:center;gap:.4rem;margin:0 0 1rem}
 .badge{border:1px solid var(--line);border-radius:1rem;padding:.05rem .65rem;font-size:.8rem;color:var(--soft);background:var(--card)}
-.badge.good{color:var(--ok);border-color:currentColor}.badge.bad{color:var(--bad);border-color:currentColor}.badge.note{color:var(--far);border-color:currentColor}
+.badge.good{color:var(--ok);border-color:currentColor}.badge.bad{color:var(--bad);border-color:currentColor}.badge.far{color:var(--far);border-color:currentColor}
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem .9rem;margin:.5rem 0 1rem;font-size:.88rem}
 dt{color:var(--soft)}dd{margin:0}
 article{border:1px solid var(--line);border-radius:.7rem;background:var(--card);padding:.7rem 1rem;margin:1rem 0}
@@ -33,6 +33,7 @@ img{max-width:100%;border-radius:.5rem}
 .image,.link{color:var(--soft);font-style:italic}
 details{border:1px solid var(--line);border-radius:.6rem;background:var(--card);margin:.45rem 0;padding:0 .9rem}
 details[open]{padding-bottom:.8rem}
+details>h4:first-of-type{margin-top:.3rem}
 summary{cursor:pointer;padding:.45rem 0;display:flex;flex-wrap:wrap;gap:.1rem .55rem;align-items:center;list-style:none}
 summary::-webkit-details-marker{display:none}
 summary::before{content:'\\25B8';color:var(--soft);flex:none}
