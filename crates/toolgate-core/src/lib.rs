@@ -134,9 +134,8 @@ pub use store::import_origin::ImportOrigin;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memory::MemoryStore;
-pub use store::records::{
-    AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
-};
+pub use store::record_key::RecordKey;
+pub use store::records::{AcceptedCall, RecordContent, RecordStore, StoreRecord, TurnRequests};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
     SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,

@@ -1,16 +1,20 @@
 //! A session as people read it: messages, calls with their outcomes, and what happened between.
 
+mod call;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
 
 use toolgate_core::{
-    Cost, EventBody, FileChange, ImportOrigin, Invocation, Json, Media, Message, MessageRecord,
-    PartContent, RawArguments, RecordKey, RunEnd, SessionEvent, SessionId, SessionRow, Status,
-    StoreRecord, Timestamp, ToolEvent, TurnId, Usage,
+    Cost, EventBody, ImportOrigin, Invocation, Json, Media, Message, MessageRecord, PartContent,
+    RawArguments, RecordKey, RunEnd, SessionEvent, SessionId, SessionRow, StoreRecord, Timestamp,
+    ToolEvent, TurnId, Usage,
 };
 
+pub(crate) use self::call::TranscriptCall;
+use self::call::{CallFacts, pretty_json};
 use super::{
     ExportOptions, ExportRedaction, Exporter,
     session_records::{LogScan, PAGE_EVENTS, RecordPages},
@@ -50,35 +54,6 @@ pub(crate) struct TranscriptText {
     pub(crate) usage: Option<Usage>,
     pub(crate) cost: Cost,
     pub(crate) media: Vec<Media>,
-}
-
-/// A call with its outcome, as far as there is one.
-#[derive(Debug)]
-pub(crate) struct TranscriptCall {
-    pub(crate) label: String,
-    pub(crate) tool: String,
-    pub(crate) arguments: String,
-    pub(crate) value: Option<Json>,
-    pub(crate) result: Option<String>,
-    pub(crate) facts: CallFacts,
-    pub(crate) is_imported: bool,
-}
-
-/// What the events say about a call.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct CallFacts {
-    pub(crate) requested_at: Option<Timestamp>,
-    pub(crate) settled_at: Option<Timestamp>,
-    pub(crate) status: Option<Status>,
-    pub(crate) duration_ms: Option<u64>,
-    pub(crate) attempts: u32,
-    pub(crate) approver: Option<String>,
-    pub(crate) asked: bool,
-    pub(crate) is_error: bool,
-    pub(crate) files: Vec<FileChange>,
-    label: String,
-    /// The result as events show it.
-    shown: Option<String>,
 }
 
 /// The whole log and the messages of a session, while its transcript is built.
@@ -420,72 +395,6 @@ impl SessionContent {
     }
 }
 
-impl CallFacts {
-    fn apply(&mut self, event: &ToolEvent, at: Timestamp) {
-        match event {
-            ToolEvent::ToolRequested { .. } => self.requested_at = Some(at),
-            ToolEvent::ToolApprovalRequested(_) => self.asked = true,
-            ToolEvent::ToolApproved { approver, .. } => self.approver = Some(approver.to_string()),
-            ToolEvent::ToolDenied {
-                approver, error, ..
-            } => {
-                self.approver = approver.as_ref().map(ToString::to_string);
-                self.shown = error.clone();
-            }
-            ToolEvent::ToolExecutionSucceeded {
-                duration_ms,
-                attempts,
-                result,
-                model_text,
-                ..
-            } => {
-                self.duration_ms = Some(*duration_ms);
-                self.attempts = *attempts;
-                self.shown = model_text
-                    .clone()
-                    .or_else(|| result.as_ref().map(shown_result));
-            }
-            ToolEvent::ToolExecutionFailed {
-                duration_ms,
-                attempts,
-                error,
-                ..
-            } => {
-                self.duration_ms = Some(*duration_ms);
-                self.attempts = *attempts;
-                self.shown = Some(error.clone());
-            }
-            ToolEvent::ToolFilesChanged { changes, .. } => self.files.extend_from_slice(changes),
-            ToolEvent::ToolExecutionStarted { .. }
-            | ToolEvent::ToolExecutionProgress { .. }
-            | ToolEvent::ToolExecutionInterrupted { .. }
-            | ToolEvent::ToolSkipped { .. }
-            | ToolEvent::ToolCallAudit { .. }
-            | ToolEvent::ToolToast(_)
-            | ToolEvent::ToolLog { .. } => {}
-        }
-        if let Some(status) = event.terminal_status() {
-            self.status = Some(status);
-            self.settled_at = Some(at);
-            self.is_error = status != Status::Ok && status != Status::DryRun;
-        }
-    }
-}
-
-impl TranscriptCall {
-    /// Returns how the call ended, in words.
-    pub(crate) fn state_text(&self) -> &'static str {
-        match (self.facts.status, self.is_imported) {
-            (Some(status), _) => status.text(),
-            (None, true) if self.facts.is_error => "failed, says the program that made it",
-            (None, true) if self.result.is_some() => "made by another program",
-            (None, true) => "no result",
-            (None, false) if self.facts.asked => "pending approval",
-            (None, false) => "not settled",
-        }
-    }
-}
-
 /// Returns the images and files of a message.
 fn media_of(message: &Message) -> Vec<Media> {
     let media = message.parts.iter().filter_map(|part| match &part.content {
@@ -493,15 +402,4 @@ fn media_of(message: &Message) -> Vec<Media> {
         _ => None,
     });
     media.collect()
-}
-
-/// Returns a result that is text as it is, and any other as JSON.
-fn shown_result(json: &Json) -> String {
-    json.as_value()
-        .as_str()
-        .map_or_else(|| pretty_json(json), str::to_owned)
-}
-
-fn pretty_json(json: &Json) -> String {
-    serde_json::to_string_pretty(json.as_value()).unwrap_or_default()
 }

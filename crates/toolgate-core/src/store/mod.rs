@@ -9,6 +9,7 @@ pub(crate) mod import_origin;
 pub(crate) mod ledgers;
 pub(crate) mod mailbox;
 pub(crate) mod memory;
+pub(crate) mod record_key;
 pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod run_record;

@@ -1,6 +1,7 @@
 //! Finds the session files of other agents where these store them.
 
 use std::{
+    ffi::OsString,
     fs,
     path::{Path, PathBuf},
 };
@@ -42,25 +43,23 @@ fn default_root(format: ForeignFormat) -> Result<PathBuf, CliError> {
         CliError::usage("the home directory is not known")
             .with_hint("name the directory with --path")
     })?;
-    let variable = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let set = |value: Option<OsString>| value.filter(|value| !value.is_empty()).map(PathBuf::from);
     Ok(match format {
         ForeignFormat::Claude => {
-            let base = variable("CLAUDE_CONFIG_DIR").unwrap_or_else(|| home.join(".claude"));
+            let base =
+                set(std::env::var_os("CLAUDE_CONFIG_DIR")).unwrap_or_else(|| home.join(".claude"));
             base.join("projects")
         }
         ForeignFormat::Codex => {
-            let base = variable("CODEX_HOME").unwrap_or_else(|| home.join(".codex"));
+            let base = set(std::env::var_os("CODEX_HOME")).unwrap_or_else(|| home.join(".codex"));
             base.join("sessions")
         }
         ForeignFormat::Gemini => home.join(".gemini/tmp"),
         ForeignFormat::Qwen => home.join(".qwen/projects"),
         ForeignFormat::Cline => home.join(".cline/data/sessions"),
         ForeignFormat::Opencode => {
-            let base = variable("XDG_DATA_HOME").unwrap_or_else(|| home.join(".local/share"));
+            let base =
+                set(std::env::var_os("XDG_DATA_HOME")).unwrap_or_else(|| home.join(".local/share"));
             base.join("opencode")
         }
         ForeignFormat::Markdown => {

@@ -7,8 +7,11 @@ use toolgate::archive::{ForeignFormat, ForeignSession, OpencodeRow};
 
 use crate::CliError;
 
+/// Turns a row of a query into one for the reader.
+type ReadRow = fn(&Row<'_>) -> rusqlite::Result<OpencodeRow>;
+
 /// The tables and columns that are read, in the order in which the reader needs them.
-const QUERIES: [(&str, fn(&Row<'_>) -> rusqlite::Result<OpencodeRow>); 3] = [
+const QUERIES: [(&str, ReadRow); 3] = [
     (
         "SELECT id, title, directory FROM session ORDER BY id",
         read_session,
@@ -41,7 +44,7 @@ pub(super) fn read_database(path: &Path) -> Result<Vec<ForeignSession>, CliError
     let mut rows = Vec::new();
     for (sql, read) in QUERIES {
         let mut statement = connection.prepare(sql).map_err(failed)?;
-        let found = statement.query_map([], |row| read(row)).map_err(failed)?;
+        let found = statement.query_map([], read).map_err(failed)?;
         for row in found {
             rows.push(row.map_err(failed)?);
         }
