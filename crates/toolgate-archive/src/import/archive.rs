@@ -297,17 +297,25 @@ impl ArchiveImport<'_> {
     /// Completes the sessions of a family, the one that was asked for last.
     async fn end_family(&mut self) -> Result<(), ImportError> {
         self.receipts = 0;
-        let importer = self.importer;
-        let family: Vec<_> = self.family.drain(..).rev().collect();
-        for member in family {
+        let store = &self.importer.store;
+        let mut family: Vec<_> = self.family.drain(..).collect();
+        for writing in family
+            .iter_mut()
+            .filter_map(|member| member.writing.as_mut())
+        {
+            writing.write_part().await?;
+        }
+        let is_written = family.iter().any(|member| member.writing.is_some());
+        let is_hidden = family.iter().any(|member| member.line.hidden_at.is_some());
+        // In this order: hiding a session also hides those of its agents, which may differ from it.
+        for line in family.iter().map(|member| &member.line) {
+            if is_written && is_hidden {
+                store.hide_session(line.id, line.hidden_at).await?;
+            }
+        }
+        for member in family.into_iter().rev() {
             if let Some(writing) = member.writing {
                 writing.finish().await?;
-            }
-            if let Some(at) = member.line.hidden_at {
-                importer
-                    .store
-                    .hide_session(member.line.id, Some(at))
-                    .await?;
             }
         }
         Ok(())

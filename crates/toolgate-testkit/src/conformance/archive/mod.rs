@@ -208,9 +208,22 @@ async fn keeps_attributes(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         .hide_session(session, Some(at))
         .await
         .map_err(failed)?;
-    let file = export_raw(&source, &[session]).await?;
+    let mut file = export_raw(&source, &[session]).await?;
+    // An agent that began to work after its session was hidden is not hidden.
+    let agents = SessionFilter {
+        hidden: HiddenSessions::Included,
+        ..SessionFilter::default()
+    };
+    let agents = source.sessions(agents).await.map_err(failed)?;
+    if let Some(agent) = agents.iter().find(|row| row.parent == Some(session)) {
+        let shown = source.hide_session(agent.session, None).await;
+        shown.map_err(failed)?;
+        file = export_raw(&source, &[session]).await?;
+    }
     let done = importer(store).import_archive(Cursor::new(&file)).await;
     done.map_err(|error| error.to_string())?;
+    let again = export_raw(store, &[session]).await?;
+    ensure(again == file, first_difference(&file, &again))?;
     let filter = SessionFilter {
         hidden: HiddenSessions::Only,
         ..SessionFilter::for_session(session)
