@@ -33,6 +33,18 @@ async fn sample(seed: u64, turns: u32) -> (SessionId, Vec<u8>) {
     (session, file)
 }
 
+/// Returns a session with calls and without agents, and its archive.
+async fn sample_without_agents() -> (SessionId, Vec<u8>) {
+    for seed in 0..100 {
+        let (session, file) = sample(seed, 2).await;
+        let text = String::from_utf8_lossy(&file);
+        if text.matches("\"session\":{").count() == 1 && text.contains("\"layer/") {
+            return (session, file);
+        }
+    }
+    panic!("every sample has an agent");
+}
+
 async fn is_empty(store: &StoreHandle, session: SessionId) -> bool {
     let mut names = ErasureNames::default();
     names.add_session(session);
@@ -227,16 +239,31 @@ fn a_record_that_does_not_belong_to_the_session_is_refused() {
 #[test]
 fn a_call_that_another_session_has_is_refused() {
     block_on(async {
-        let (session, file) = sample(3, 2).await;
+        let (session, file) = sample_without_agents().await;
         let store = empty_store();
         import(&store, &file).await.expect("imports");
-        // The same turns and calls under another session id.
+        // The same turns and calls under another session id, with nothing but a new record of each
+        // call: none of the records exists already.
         let text = String::from_utf8(file).expect("text");
         let other = SessionId::new(uuid_of(0xabc));
         let renamed = text.replace(&session.to_string(), &other.to_string());
-        let forged = reseal(renamed.as_bytes(), |_| ());
+        let forged = reseal(renamed.as_bytes(), |line| {
+            let name = line["record"]["name"].as_str().map(str::to_owned);
+            match name {
+                Some(name) if name.starts_with("layer/") => {
+                    line["record"]["name"] = format!("{name}/planted").into();
+                }
+                Some(_) => *line = serde_json::Value::Null,
+                None if line.get("blob").is_some() => *line = serde_json::Value::Null,
+                None => {}
+            }
+        });
+        assert!(String::from_utf8_lossy(&forged).contains("/planted"));
         let found = import(&store, &forged).await;
-        assert!(found.is_err(), "{found:?}");
+        assert!(
+            matches!(&found, Err(ImportError::Line { what, .. }) if what.contains("another session")),
+            "{found:?}"
+        );
         assert!(is_empty(&store, other).await);
     });
 }
@@ -266,11 +293,13 @@ fn uuid_of(number: u128) -> uuid::Uuid {
     uuid::Uuid::from_u128(number)
 }
 
-/// Changes lines and computes the chain again, as a forger who knows the format would.
+/// Changes lines, leaves out those that become null, and computes the chain again, as a forger who
+/// knows the format would.
 fn reseal(file: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
     use toolgate_core::Digest;
     let mut link = Digest::of_bytes(b"toolgate archive\0");
     let mut out = Vec::new();
+    let mut count = 0;
     for line in file
         .split(|byte| *byte == b'\n')
         .filter(|line| !line.is_empty())
@@ -283,6 +312,13 @@ fn reseal(file: &[u8], change: impl Fn(&mut serde_json::Value)) -> Vec<u8> {
         let mut value: serde_json::Value = serde_json::from_slice(&content).expect("JSON");
         let before = value.clone();
         change(&mut value);
+        if value.is_null() {
+            continue;
+        }
+        if let Some(end) = value.get_mut("end") {
+            end["lines"] = count.into();
+        }
+        count += 1;
         let content = if value == before {
             content
         } else {
