@@ -110,6 +110,10 @@ pub enum CliCommand {
     Search(Box<commands::search::SearchArgs>),
     /// List, add, find, change and forget memories, which later sessions recall
     Memory(commands::memory::MemoryArgs),
+    /// Write sessions to a file: Markdown, an HTML page, or a lossless archive
+    Export(commands::export::ExportArgs),
+    /// Import archives of sessions, or the sessions of other agents
+    Import(commands::import::ImportArgs),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost

@@ -3,6 +3,7 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use toolgate::{
+    archive::{ExportError, ImportError},
     layers::{BuildError, ConfigError, LedgerError, RuleError, UndraftableRule},
     memory::MemoryError,
     model::SetupError,
@@ -199,6 +200,24 @@ impl From<UndraftableRule> for CliError {
     fn from(error: UndraftableRule) -> Self {
         Self::from_error(&error)
             .with_hint("`toolgate approvals rules add` adds a rule with patterns of your own")
+    }
+}
+
+impl From<ExportError> for CliError {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Io(error) => error.into(),
+            error => Self::from_error(&error),
+        }
+    }
+}
+
+impl From<ImportError> for CliError {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Io(error) => error.into(),
+            error => Self::from_error(&error),
+        }
     }
 }
 

@@ -75,6 +75,8 @@ fn dispatch_command(command: CliCommand, cx: &CommandContext) -> Result<Exit, Cl
         CliCommand::Sessions(args) => commands::sessions::run(&args, cx),
         CliCommand::Search(args) => commands::search::run(&args, cx),
         CliCommand::Memory(args) => commands::memory::run(&args, cx),
+        CliCommand::Export(args) => commands::export::run(&args, cx),
+        CliCommand::Import(args) => commands::import::run(&args, cx),
         CliCommand::Receipts(args) => commands::receipts::run(&args, cx),
         CliCommand::Budget(args) => commands::budget::run(&args, cx),
         CliCommand::Explain(args) => commands::explain::run(&args, cx),

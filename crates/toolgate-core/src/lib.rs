@@ -166,6 +166,7 @@ pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
 pub use store::events::{EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
+pub use store::import_origin::ImportOrigin;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
 pub use store::memories::{
@@ -173,9 +174,8 @@ pub use store::memories::{
     MemoryOwner, MemoryRecordStore, PutMemory, StoredMemory, TextRemains,
 };
 pub use store::memory::MemoryStore;
-pub use store::records::{
-    AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
-};
+pub use store::record_key::RecordKey;
+pub use store::records::{AcceptedCall, RecordContent, RecordStore, StoreRecord, TurnRequests};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
     SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,

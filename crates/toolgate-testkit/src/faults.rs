@@ -15,14 +15,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event,
-    EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft,
-    LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange,
-    MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory,
-    RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument, SearchDocumentId,
-    SearchStore, SessionFilter, SessionId, SessionRow, SessionTitle, StaleSession, Store,
-    StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp, TurnFilter, TurnRow,
-    VectorMatches, VectorSearch, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions,
+    ErasureNames, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm,
+    LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore,
+    MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector,
+    MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument,
+    SearchDocumentId, SearchStore, SessionFilter, SessionId, SessionRow, SessionTitle,
+    StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp,
+    TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A method of a store.
@@ -37,6 +37,7 @@ pub enum StoreCall {
     PutBlob,
     Blob,
     ListRecords,
+    RecordsNamed,
     Messages,
     AcquireLease,
     RenewLease,
@@ -258,6 +259,7 @@ impl<S: Store> RecordStore for FaultyStore<S> {
         put_record_once = PutRecordOnce(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record = LoadRecord(key: &RecordKey) -> Option<StoreRecord>;
         list_records = ListRecords(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named = RecordsNamed(names: &ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages = Messages(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob = PutBlob(bytes: Bytes) -> Digest;
         blob = Blob(digest: Digest, range: Range<u64>) -> Option<Bytes>;

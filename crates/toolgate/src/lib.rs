@@ -92,6 +92,9 @@ pub use toolgate_layers::{Config, Resources, default_stack};
 pub use toolgate_macros::tool;
 pub use toolgate_runtime::{Agent, RunReport, Session};
 
+/// Export and import of sessions; a gate has an [`Exporter`](Gate::exporter) and an
+/// [`Importer`](Gate::importer) with its store and redactor.
+pub use toolgate_archive as archive;
 /// The bundled layers, their configuration, and the linter and explanations of a stack.
 pub use toolgate_layers as layers;
 /// Tests of one's own: fakes, a test clock, a lifecycle checker and conformance suites.
@@ -234,12 +237,13 @@ pub mod model {
 pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
-        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
-        LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange,
-        MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent, RecordKey, RecordStore,
-        RowChange, RunRecord, RunState, SearchStore, SessionFilter, SessionOrder, SessionRow,
-        SessionTitle, SessionUpdate, Store, StoreError, StoreHandle, StoreRecord, StoredMemory,
-        TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, ImportOrigin,
+        LastRun, Lease, LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem,
+        MailboxStore, MemoryChange, MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent,
+        RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore, SessionFilter,
+        SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
+        StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow, UnavailableReason,
+        WriteBatch,
     };
     pub use toolgate_store::*;
 }

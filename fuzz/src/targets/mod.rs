@@ -7,6 +7,7 @@ mod edits;
 mod embeddings;
 mod events;
 mod hosts;
+mod importers;
 mod ledger;
 mod memories;
 mod messages;
@@ -44,6 +45,14 @@ pub static TARGETS: &[FuzzTarget] = &[
     messages::TARGET,
     schemas::TARGET,
     embeddings::TARGET,
+    importers::archive::TARGET,
+    importers::claude::TARGET,
+    importers::cline::TARGET,
+    importers::codex::TARGET,
+    importers::gemini::TARGET,
+    importers::markdown::TARGET,
+    importers::opencode::TARGET,
+    importers::qwen::TARGET,
     search_query::TARGET,
 ];
 

@@ -8,6 +8,8 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod explain;
+pub mod export;
+pub mod import;
 pub mod init;
 pub mod man;
 pub mod memory;

@@ -128,9 +128,7 @@ impl SearchDocument {
             session: info.session,
             sequence: event.sequence(),
             kind: content.kind,
-            tool: event
-                .as_tool()
-                .map(|(invocation, _)| invocation.tool.clone()),
+            tool: content.tool,
             status: content.status,
             agent: agent_of(info),
             model: info.model.clone(),
@@ -164,6 +162,7 @@ impl SearchDocument {
 
 struct DocumentContent {
     kind: SearchKind,
+    tool: Option<ToolName>,
     status: Option<Status>,
     text: String,
 }
@@ -177,6 +176,7 @@ fn session_content(event: &SessionEvent) -> Option<DocumentContent> {
     let message = |kind, text: &Option<String>| {
         Some(DocumentContent {
             kind,
+            tool: None,
             status: None,
             text: text.clone()?,
         })
@@ -184,6 +184,30 @@ fn session_content(event: &SessionEvent) -> Option<DocumentContent> {
     match event {
         SessionEvent::UserMessage { text, .. } => message(SearchKind::User, text),
         SessionEvent::InferenceFinished { text, .. } => message(SearchKind::Assistant, text),
+        SessionEvent::ImportedCall {
+            tool, arguments, ..
+        } => Some(DocumentContent {
+            kind: SearchKind::Call,
+            tool: Some(tool.as_str().into()),
+            status: None,
+            text: call_text(tool, arguments.as_ref()),
+        }),
+        // As the other program says: no gate of ours decided.
+        SessionEvent::ImportedResult {
+            tool,
+            text,
+            is_error,
+            ..
+        } => Some(DocumentContent {
+            kind: SearchKind::Result,
+            tool: Some(tool.as_str().into()),
+            status: Some(if *is_error {
+                Status::ExecutorError
+            } else {
+                Status::Ok
+            }),
+            text: text.clone()?,
+        }),
         SessionEvent::ModelRouted(_)
         | SessionEvent::InferenceStarted { .. }
         | SessionEvent::InferenceFailed { .. }
@@ -199,11 +223,13 @@ fn session_content(event: &SessionEvent) -> Option<DocumentContent> {
 fn tool_content(invocation: &Invocation, event: &ToolEvent) -> Option<DocumentContent> {
     let call = |arguments: Option<&Json>| DocumentContent {
         kind: SearchKind::Call,
+        tool: Some(invocation.tool.clone()),
         status: None,
-        text: call_text(invocation, arguments),
+        text: call_text(invocation.tool.as_str(), arguments),
     };
     let result = |text: String| DocumentContent {
         kind: SearchKind::Result,
+        tool: Some(invocation.tool.clone()),
         status: event.terminal_status(),
         text,
     };
@@ -239,8 +265,8 @@ fn tool_content(invocation: &Invocation, event: &ToolEvent) -> Option<DocumentCo
     }
 }
 
-fn call_text(invocation: &Invocation, arguments: Option<&Json>) -> String {
-    let mut text = invocation.tool.as_str().to_owned();
+fn call_text(tool: &str, arguments: Option<&Json>) -> String {
+    let mut text = tool.to_owned();
     if let Some(arguments) = arguments {
         text.push('\n');
         text.push_str(&plain_text(arguments.as_value()));

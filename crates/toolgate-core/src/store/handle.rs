@@ -7,7 +7,14 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector, MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument, SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId, SessionRow, SessionTitle, StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions,
+    ErasureNames, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm,
+    LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore,
+    MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector,
+    MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument,
+    SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId, SessionRow,
+    SessionTitle, StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
@@ -132,6 +139,7 @@ passed_on! {
         put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
         list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named<'a>(names: &'a ErasureNames, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob<'a>(bytes: Bytes) -> Digest;
         blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;

@@ -409,9 +409,10 @@ impl SessionTitle {
     pub fn new(text: &str) -> Option<Self> {
         // Words up to the limit are enough: a message may be megabytes long.
         let mut title = String::new();
-        // A database cannot store NUL in a text.
-        let words = text.split(|c: char| c.is_whitespace() || c == '\0');
-        for word in words.filter(|word| !word.is_empty()).take(Self::MAX_CHARS) {
+        // A NUL counts as white space: PostgreSQL cannot store it in a text.
+        let words = text.split(|letter: char| letter.is_whitespace() || letter == '\0');
+        let words = words.filter(|word| !word.is_empty());
+        for word in words.take(Self::MAX_CHARS) {
             if !title.is_empty() {
                 title.push(' ');
             }

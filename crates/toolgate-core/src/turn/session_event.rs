@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetAlert, FinishReason, MemoryId, ModelErrorKind, RoutedModel, Usage};
+use crate::{BudgetAlert, FinishReason, Json, MemoryId, ModelErrorKind, RoutedModel, Usage};
 
 /// An event of a run: the part of the log that is about the model and not about tools.
 ///
@@ -112,6 +112,37 @@ pub enum SessionEvent {
         scratchpad: String,
         /// The used part of the budget that is closest to its limit, in percent.
         budget: u8,
+    },
+    /// Another program says that its model asked for this call. It was imported as history: no gate
+    /// of ours decided on it, and there is no receipt for it.
+    ImportedCall {
+        /// The number of the message in the session.
+        message: u64,
+        /// The label of the call in that program.
+        label: String,
+        /// The tool's name in that program.
+        tool: String,
+        /// The arguments, redacted; absent if redaction failed or they are too large.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Json>,
+    },
+    /// Another program says that this was the result of a call.
+    ImportedResult {
+        /// The number of the message in the session.
+        message: u64,
+        /// The label of the call in that program.
+        label: String,
+        /// The tool's name in that program.
+        tool: String,
+        /// The text for the model, redacted; of a long one its beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The length of the whole redacted text in bytes, if `text` is only its beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text_bytes: Option<u64>,
+        /// True if that program says that the call did not succeed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
     },
     /// The run has ended or is suspended.
     RunEnded {
@@ -251,13 +282,15 @@ impl SessionEvent {
             Self::MemoryRecalled { .. } => "memory_recalled",
             Self::BudgetAlert(_) => "budget_alert",
             Self::RecursiveIteration { .. } => "recursive_iteration",
+            Self::ImportedCall { .. } => "imported_call",
+            Self::ImportedResult { .. } => "imported_result",
             Self::RunEnded { .. } => "run_ended",
         }
     }
 
     /// The wire names of all variants.
     // A test compares this list with `name`.
-    pub(crate) const NAMES: [&'static str; 11] = [
+    pub(crate) const NAMES: [&'static str; 13] = [
         "user_message",
         "model_routed",
         "inference_started",
@@ -268,6 +301,8 @@ impl SessionEvent {
         "memory_recalled",
         "budget_alert",
         "recursive_iteration",
+        "imported_call",
+        "imported_result",
         "run_ended",
     ];
 }

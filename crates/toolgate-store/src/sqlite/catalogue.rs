@@ -168,7 +168,8 @@ impl CatalogueStore for SqliteStore {
             .queue_write(move |tx| tx.erase_session(session, now))
             .await;
         if erased.is_ok() {
-            self.truncate_wal().await;
+            // The session is erased in any case; the next checkpoint empties the log.
+            let _ = self.truncate_wal().await;
         } else {
             // What was not erased is indexed again.
             self.queue_unsynced_write(move |tx| tx.reindex_traces(session))

@@ -129,12 +129,11 @@ fn configure_connection(connection: &Connection, options: &SqliteOptions) -> rus
             other => break other.map(drop)?,
         }
     }
-    // Deleted text is overwritten with zeros: an erased session must not be left in free pages.
+    // Deleted text is overwritten with zeros: what a user erases or forgets must not stay in free
+    // pages.
     connection.pragma_update_and_check(None, "secure_delete", true, |row| row.get::<_, i64>(0))?;
     // In WAL mode, only FULL syncs every commit.
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // Deleted text is overwritten: what a user forgets or erases must not stay in free pages.
-    connection.pragma_update_and_check(None, "secure_delete", "ON", |row| row.get::<_, i64>(0))?;
     if let Some(pages) = options.max_pages {
         connection
             .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;

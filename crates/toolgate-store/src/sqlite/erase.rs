@@ -5,7 +5,7 @@ use std::time::Duration;
 use rusqlite::{OpenFlags, params};
 use toolgate_core::{
     Charge, ChargeFilter, ErasedSessions, ErasureNames, ErasureScope, Lease, SessionId, StoreError,
-    Timestamp,
+    TextRemains, Timestamp,
 };
 
 use super::{
@@ -49,22 +49,28 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// Moves everything from the WAL into the file and empties it: it holds pages as they were before
-    /// an erasure. A reader of another process can prevent that for as long as it reads; then the next
-    /// checkpoint does it.
-    pub(super) async fn truncate_wal(&self) {
-        let path = self.0.path.clone();
+    /// Moves the write-ahead log into the file and empties it: it has pages as they were before
+    /// something was deleted. A reader of another process can prevent that for as long as it reads;
+    /// then the next checkpoint does it.
+    pub(super) async fn truncate_wal(&self) -> Result<TextRemains, StoreError> {
         let options = self.0.options.clone();
-        let emptied = self.run_read(move |_| {
+        self.run_read(move |read| {
+            let failed = |error| StoreError::from(connect::database_error(read.path, error));
+            // The connections of this store read or are busy with writes.
             let access = OpenFlags::SQLITE_OPEN_READ_WRITE;
-            let checkpoint = connect::open_connection(&path, access, &options).and_then(|open| {
-                open.busy_timeout(CHECKPOINT_PATIENCE)?;
-                open.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            let connection =
+                connect::open_connection(read.path, access, &options).map_err(failed)?;
+            let patience = options.busy_timeout.min(CHECKPOINT_PATIENCE);
+            connection.busy_timeout(patience).map_err(failed)?;
+            let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                row.get::<_, i64>(0)
             });
-            checkpoint.map_err(|error| connect::database_error(&path, error).into())
-        });
-        // The session is erased in any case.
-        let _ = emptied.await;
+            Ok(match busy.map_err(failed)? {
+                0 => TextRemains::Nothing,
+                _ => TextRemains::UntilCheckpoint,
+            })
+        })
+        .await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Conformance suites for stores, executors and screens of other crates.
 
+mod archive;
 mod store;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use toolgate_core::{
 
 use crate::fakes::{call_with, seed};
 
+pub use archive::{SampleSessions, check_archive, export_raw};
 pub use store::check_store;
 
 /// The findings of a suite.

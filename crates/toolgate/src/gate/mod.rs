@@ -21,6 +21,7 @@ mod trust;
 use std::path::Path;
 
 use serde_json::Value;
+use toolgate_archive::{Exporter, Importer};
 use toolgate_core::{
     Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
     RegisterError, Registry, SearchService, SessionId, Stack, StoreHandle, Tool, ToolName,
@@ -500,6 +501,44 @@ impl Gate {
     /// Returns the search over all sessions of the store.
     pub fn search(&self) -> SearchService {
         self.assembly.search.clone()
+    }
+
+    /// Returns an exporter of the sessions in the store, with the redactor of the gate.
+    ///
+    /// ```
+    /// use std::io::Cursor;
+    /// use toolgate::{Gate, archive::{ExportFormat, ExportOptions, ExportRedaction}, model::ScriptedModel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let here = Gate::in_memory()?;
+    /// let session = here.session(ScriptedModel::new(["Hello."])).await?;
+    /// session.run("Hi.").await?;
+    /// let mut page = Vec::new();
+    /// let done = here.exporter().export(&[session.id()], &ExportOptions::default(), &mut page).await?;
+    /// assert!(done.redacted && String::from_utf8(page)?.contains("Hello."));
+    ///
+    /// let raw = ExportOptions { format: ExportFormat::Json, redaction: ExportRedaction::Raw, ..ExportOptions::default() };
+    /// let mut file = Vec::new();
+    /// here.exporter().export(&[session.id()], &raw, &mut file).await?;
+    /// let there = Gate::in_memory()?;
+    /// let results = there.importer().import_archive(Cursor::new(&file)).await?;
+    /// assert_eq!((results[0].session, results[0].message_count), (session.id(), 2));
+    /// let resumed = there.open_session(session.id(), ScriptedModel::new(["No."])).await;
+    /// assert!(resumed.is_err_and(|error| error.to_string().contains("cannot be resumed")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn exporter(&self) -> Exporter {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        Exporter::new(self.store.clone()).redactor(redactor)
+    }
+
+    /// Returns an importer into the store. The text of other programs passes the redactor of the gate
+    /// before it is stored.
+    pub fn importer(&self) -> Importer {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        let now = self.options.dispatch.clock().now();
+        Importer::new(self.store.clone(), now).redactor(redactor)
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

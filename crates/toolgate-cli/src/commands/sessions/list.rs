@@ -8,8 +8,8 @@ use toolgate::{
     event::Cost,
     search::{SearchTime, is_project, split_words},
     store::{
-        ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
-        SessionTitle, StoreError, StoreHandle,
+        ApprovalFilter, ApprovalState, HiddenSessions, ImportOrigin, RunState, SessionFilter,
+        SessionRow, SessionTitle, StoreError, StoreHandle,
     },
     value::{Labels, Principal, SessionId},
 };
@@ -54,6 +54,8 @@ enum SessionStatus {
     Lost,
     /// Something is open, and it has no driver.
     Open,
+    /// It was imported and is history.
+    Imported(ImportOrigin),
     /// An event of it cannot be read.
     Damaged,
 }
@@ -218,6 +220,11 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         (None, 0, 0, None) if screen.open_calls().next().is_none() => SessionStatus::Settled,
         (None, 0, 0, None) => SessionStatus::Open,
     };
+    // Whatever its events say: it is history, and nothing of it can be resumed or decided here.
+    let stands = match (store.load_import_origin(row.session).await?, stands) {
+        (None, stands) | (Some(_), stands @ SessionStatus::Damaged) => stands,
+        (Some(origin), _) => SessionStatus::Imported(origin),
+    };
     Ok(SessionEntry {
         words: session_subject(&row, &screen),
         calls: screen.calls().len(),
@@ -286,6 +293,7 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
         "title": row.title.as_ref().map(SessionTitle::as_str), "directory": row.directory.as_deref(),
+        "imported_from": stands.imported_from(),
         "hidden_at": row.hidden_at, "principal": row.principal, "labels": row.labels,
         "last_run": row.last_run.map(|last| json!({ "run": last.run, "state": last.state.as_str(), "at": last.at })),
     })
@@ -352,6 +360,21 @@ fn short_path(path: &Path) -> String {
 }
 
 impl SessionStatus {
+    /// Returns the format from which the session was imported, if it was.
+    fn imported_from(&self) -> Option<&str> {
+        match self {
+            Self::Imported(origin) => Some(&origin.format),
+            Self::Driven(_)
+            | Self::Waiting(_)
+            | Self::Decided
+            | Self::Ended(_)
+            | Self::Settled
+            | Self::Lost
+            | Self::Open
+            | Self::Damaged => None,
+        }
+    }
+
     /// Returns the word for JSON.
     fn json_word(&self) -> &'static str {
         match self {
@@ -361,6 +384,7 @@ impl SessionStatus {
             Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
             Self::Lost => "lost",
+            Self::Imported(_) => "imported",
             Self::Damaged => "damaged",
             Self::Ended(RunEnd::Cancelled) | Self::Open => "interrupted",
             Self::Ended(end) => end.as_str(),
@@ -373,6 +397,10 @@ impl SessionStatus {
             Self::Driven(holder) => style::note(format!("running ({holder})")),
             Self::Decided => style::note("decided, can be resumed"),
             Self::Lost => style::warn("process lost, can be resumed"),
+            Self::Imported(origin) => {
+                let format = style::escape_controls(&origin.format);
+                style::dim(format!("imported ({format})"))
+            }
             Self::Damaged => style::bad("damaged; `toolgate doctor --deep` says where"),
             Self::Waiting(1) => style::warn("1 pending approval"),
             Self::Waiting(count) => style::warn(format!("{count} pending approvals")),

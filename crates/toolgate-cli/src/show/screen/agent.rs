@@ -132,6 +132,8 @@ impl AgentView {
             | SessionEvent::SkillLoaded { .. }
             | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::BudgetAlert(_)
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. }
             | SessionEvent::RecursiveIteration { .. } => {
                 let note = describe_step(event);
                 self.items.extend(note.map(ConversationItem::Note));
@@ -230,6 +232,24 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
             summary,
             ..
         } => format!("step {iteration} of {max}: {summary}"),
+        SessionEvent::ImportedCall {
+            tool, arguments, ..
+        } => {
+            let arguments = arguments.as_ref().map(ToString::to_string);
+            format!("{tool} {}", arguments.unwrap_or_default())
+        }
+        SessionEvent::ImportedResult {
+            tool,
+            text,
+            is_error,
+            ..
+        } => {
+            let state = if *is_error { "failed" } else { "result" };
+            format!(
+                "{tool}, {state}: {}",
+                text.as_deref().unwrap_or("(not shown)")
+            )
+        }
         SessionEvent::UserMessage { .. }
         | SessionEvent::InferenceStarted { .. }
         | SessionEvent::InferenceFinished { .. }

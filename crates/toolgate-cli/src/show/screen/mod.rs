@@ -106,6 +106,8 @@ impl SessionScreen {
             | SessionEvent::SkillLoaded { .. }
             | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::RecursiveIteration { .. }
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. }
             | SessionEvent::RunEnded { .. } => {}
         }
         self.agents[agent].apply_loop(happened);

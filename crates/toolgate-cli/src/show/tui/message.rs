@@ -6,6 +6,7 @@ use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision, Event,
     approval::{ApprovalRequestRef, ShownRequest},
+    archive::ExportFormat,
     event::StreamPiece,
     layers::{StandingRule, Toast, ToastId, ToastLevel},
     value::{CallId, SessionId, Timestamp},
@@ -104,8 +105,8 @@ pub enum UiEffect {
     Explain(ApprovalRequestRef),
     /// Copy this to the clipboard.
     Copy(String),
-    /// Write this to a file.
-    Save(String),
+    /// Export the session to a file.
+    Save(ExportFormat),
     /// Show a toast.
     Tell(ToastLevel, String),
     /// Dismiss a toast.

@@ -10,7 +10,6 @@ mod approvals;
 mod completion;
 mod driver;
 mod effects;
-mod export;
 mod files;
 mod input;
 mod message;

@@ -77,8 +77,8 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
     ),
     command(
         "export",
-        "",
-        "write the conversation to a file",
+        "[markdown|html|json]",
+        "write the session to a file, redacted",
         SlashAction::Export,
     ),
     command(

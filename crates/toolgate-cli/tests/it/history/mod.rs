@@ -1,6 +1,7 @@
 //! The commands about the past, with the real program: approvals, sessions, receipts, budgets.
 
 mod approvals;
+mod archives;
 mod budgets;
 mod confirmations;
 mod evidence;

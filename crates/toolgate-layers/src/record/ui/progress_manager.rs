@@ -242,7 +242,9 @@ impl ProgressManager {
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
             | SessionEvent::MemoryRecalled { .. }
-            | SessionEvent::BudgetAlert(_) => {}
+            | SessionEvent::BudgetAlert(_)
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. } => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Commands, completions and sessions in the message.
 
-use toolgate::value::SessionId;
+use toolgate::{archive::ExportFormat, value::SessionId};
 use uuid::Uuid;
 
 use crate::show::tui::{
@@ -41,8 +41,13 @@ fn a_command_is_carried_out_and_not_sent_to_the_model() {
     );
     assert!(matches!(
         &send(&mut stage, "/export")[..],
-        [UiEffect::Save(_)]
+        [UiEffect::Save(ExportFormat::Markdown)]
     ));
+    assert_eq!(
+        send(&mut stage, "/export html"),
+        [UiEffect::Save(ExportFormat::Html)]
+    );
+    assert!(told(&send(&mut stage, "/export pdf")).contains("is not a format"));
     assert_eq!(send(&mut stage, "/quit"), [UiEffect::Quit]);
     assert!(stage.app.input.is_blank());
 }
