@@ -163,17 +163,18 @@ fn next_part<'a>(rest: &mut &'a str) -> Option<QueryPart<'a>> {
     let end = body.find(is_blank).unwrap_or(body.len());
     let word = &body[..end];
     // `project:"my files"`: a filter whose value contains blanks.
-    if let Some((name, value)) = word.split_once(":\"") {
-        if SEARCH_FILTER_WORDS.contains(&name) && !is_excluded {
-            let quoted = &body[end - value.len()..];
-            let text = take_quoted(quoted, rest);
-            return Some(QueryPart {
-                text,
-                is_quoted: true,
-                is_excluded,
-                name: Some(name),
-            });
-        }
+    if let Some((name, value)) = word.split_once(":\"")
+        && SEARCH_FILTER_WORDS.contains(&name)
+        && !is_excluded
+    {
+        let quoted = &body[end - value.len()..];
+        let text = take_quoted(quoted, rest);
+        return Some(QueryPart {
+            text,
+            is_quoted: true,
+            is_excluded,
+            name: Some(name),
+        });
     }
     *rest = &body[end..];
     Some(QueryPart {

@@ -163,11 +163,18 @@ impl CatalogueStore for SqliteStore {
         session: SessionId,
         now: Timestamp,
     ) -> Result<ErasedSessions, StoreError> {
+        self.unindex_session(session, now).await?;
         let erased = self
             .queue_write(move |tx| tx.erase_session(session, now))
-            .await?;
-        self.truncate_wal().await;
-        Ok(erased)
+            .await;
+        if erased.is_ok() {
+            self.truncate_wal().await;
+        } else {
+            // What was not erased is indexed again.
+            self.queue_unsynced_write(move |tx| tx.reindex_traces(session))
+                .await?;
+        }
+        erased
     }
 }
 

@@ -17,10 +17,38 @@ use crate::encoded::prefix_end;
 /// The number of events that are in memory at a time.
 const PAGE_EVENTS: usize = 1_000;
 
+/// The number of documents that are deleted from the index in one transaction.
+const UNINDEXED_AT_ONCE: usize = 16;
+
 /// The time for which emptying the WAL waits for other processes.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
 impl SqliteStore {
+    /// Deletes the words of a session and of its agents from the index before they are erased, in
+    /// small transactions: removing words from their pages takes long, and others have to write
+    /// meanwhile.
+    pub(super) async fn unindex_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let sessions = self
+            .queue_unsynced_write(move |tx| {
+                let traces = tx.collect_traces(session)?;
+                for session in traces.sessions() {
+                    tx.check_erasable(*session, now)?;
+                }
+                Ok(traces.sessions().clone())
+            })
+            .await?;
+        for session in sessions {
+            let delete =
+                move |tx: &SqliteWriteTx<'_>| tx.delete_some_documents(session, UNINDEXED_AT_ONCE);
+            while self.queue_unsynced_write(delete).await? {}
+        }
+        Ok(())
+    }
+
     /// Moves everything from the WAL into the file and empties it: it holds pages as they were before
     /// an erasure. A reader of another process can prevent that for as long as it reads; then the next
     /// checkpoint does it.
@@ -66,8 +94,7 @@ impl SqliteWriteTx<'_> {
         // All checks come before the first change: a session that is leased must not be left half
         // erased.
         for session in traces.sessions() {
-            let standing = self.session_state(*session)?;
-            Lease::check_free(*session, standing.held.as_ref(), standing.fence, now)?;
+            self.check_erasable(*session, now)?;
             open.extend(self.open_charges(*session)?);
         }
         let mut erased = ErasedSessions::default();
@@ -81,6 +108,17 @@ impl SqliteWriteTx<'_> {
         }
         self.delete_records(&traces.record_names())?;
         Ok(erased)
+    }
+
+    /// Makes a session and those of its agents be indexed again.
+    pub(super) fn reindex_traces(&self, session: SessionId) -> Result<(), StoreError> {
+        self.forget_places(self.collect_traces(session)?.sessions())
+    }
+
+    /// Fails if a session is leased.
+    fn check_erasable(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
+        let standing = self.session_state(session)?;
+        Lease::check_free(session, standing.held.as_ref(), standing.fence, now)
     }
 
     /// Collects the session and the sessions of its agents.

@@ -109,7 +109,7 @@ mod tests {
     fn matches_are_styled_and_control_characters_are_visible() {
         let snippet = SearchSnippet {
             text: "a\u{1b}[2J walrus\nand more".into(),
-            matches: vec![6..12],
+            matches: std::iter::once(6..12).collect(),
             is_cut_before: true,
             is_cut_after: false,
         };

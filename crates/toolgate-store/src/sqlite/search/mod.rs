@@ -334,15 +334,39 @@ impl SqliteWriteTx<'_> {
     /// Deletes the documents of a session. It is called while the events are still there: the index
     /// stores no text, so that the words to delete are derived once more.
     pub(super) fn delete_documents(&self, session: SessionId) -> Result<(), StoreError> {
-        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1");
-        let rows = self.query_rows(&sql, [session_bytes(session)], document_row)?;
-        if rows.is_empty() {
-            return Ok(());
-        }
+        while self.delete_some_documents(session, usize::MAX)? {}
+        Ok(())
+    }
+
+    /// Deletes some documents of a session; returns false if there are none left.
+    pub(super) fn delete_some_documents(
+        &self,
+        session: SessionId,
+        most: usize,
+    ) -> Result<bool, StoreError> {
+        let sql =
+            format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 LIMIT ?2");
+        let some = params![session_bytes(session), limit_to_db(most)];
+        let rows = self.query_rows(&sql, some, document_row)?;
         rows.iter().try_for_each(|row| self.delete_document(row))?;
-        // Vectors in the memory of other processes are loaded again.
-        self.execute("UPDATE search_state SET erasures = erasures + 1", [])
-            .map(drop)
+        if !rows.is_empty() && rows.len() < most {
+            // Vectors in the memory of other processes are loaded again.
+            self.execute("UPDATE search_state SET erasures = erasures + 1", [])?;
+        }
+        Ok(!rows.is_empty())
+    }
+
+    /// Forgets what is indexed of sessions, so that they are indexed again.
+    pub(super) fn forget_places<'s>(
+        &self,
+        sessions: impl IntoIterator<Item = &'s SessionId>,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL)
+                   WHERE id = ?1";
+        for session in sessions {
+            self.execute(sql, [session_bytes(*session)])?;
+        }
+        Ok(())
     }
 
     fn delete_document(&self, row: &DocumentRow) -> Result<(), StoreError> {

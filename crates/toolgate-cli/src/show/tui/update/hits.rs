@@ -163,7 +163,7 @@ mod tests {
         found(&mut stage);
         stage.press_keys("Down");
         let read = UiEffect::ShowHit(Box::new(hit(2, Some("/elsewhere"))));
-        assert_eq!(stage.press_keys("Enter"), [read.clone()]);
+        assert_eq!(stage.press_keys("Enter"), std::slice::from_ref(&read));
         assert_eq!(stage.press_keys("Right"), [read]);
     }
 
