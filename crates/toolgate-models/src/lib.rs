@@ -30,6 +30,7 @@
 //! recording.
 
 mod cassette;
+#[cfg(any(feature = "http", feature = "local-embeddings"))]
 mod embeddings;
 mod prices;
 #[cfg(feature = "http")]
