@@ -24,7 +24,11 @@ impl<W: Write> ArchiveWriter<W> {
     }
 
     pub(crate) fn put(&mut self, line: &ArchiveLine) -> Result<(), ExportError> {
-        let text = self.chain.seal(line).map_err(std::io::Error::from)?;
+        // Read back before it is written: a store in memory may have an optional null, which JSON
+        // cannot tell from nothing, and an archive has to be the same after an import.
+        let text = serde_json::to_vec(line).map_err(std::io::Error::from)?;
+        let line: ArchiveLine = serde_json::from_slice(&text).map_err(std::io::Error::from)?;
+        let text = self.chain.seal(&line).map_err(std::io::Error::from)?;
         if text.len() > MAX_LINE_BYTES {
             return Err(ExportError::TooLarge {
                 what: format!("line {}", self.chain.lines),

@@ -672,7 +672,7 @@ mod tests {
                 message: 1,
                 label: "c1".into(),
                 tool: "Read".into(),
-                arguments: Some(crate::Json::null()),
+                arguments: Some(crate::Json::from("x")),
             },
             SessionEvent::ImportedResult {
                 message: 2,

@@ -245,7 +245,8 @@ fn call_event(message: u64, content: &PartContent) -> Option<SessionEvent> {
                 message,
                 label: request.provider_call_id.clone(),
                 tool: request.tool.clone(),
-                arguments: arguments.filter(|json| json.size() <= SHOWN_BYTES),
+                arguments: arguments
+                    .filter(|json| !json.as_value().is_null() && json.size() <= SHOWN_BYTES),
             })
         }
         PartContent::Result(answer) => {

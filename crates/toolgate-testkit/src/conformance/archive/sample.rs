@@ -287,8 +287,12 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
             self.write_approval(order, id);
         }
         let mut outcome = SettledOutcome::new(Status::Ok);
+        // Every other result is null, which events cannot tell from none.
         outcome.value =
             json_of(json!({ "text": self.sample.text(), "n": self.sample.random.f64() }));
+        if order % 2 == 1 {
+            outcome.value = Json::null();
+        }
         let result = outcome.value.clone();
         let key = RecordKey::Outcome(id);
         self.batch
