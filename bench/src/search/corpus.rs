@@ -155,7 +155,7 @@ impl GeneratedCorpus {
             text.push_str(&self.words[rank]);
         }
         // Every so often the first two words are remembered as a phrase.
-        if number % 1_009 == 0 {
+        if number.is_multiple_of(1_009) {
             let pair: Vec<&str> = text.split(' ').take(2).collect();
             self.phrases.push(pair.join(" "));
         }
@@ -177,7 +177,7 @@ impl GeneratedCorpus {
     fn rare_word_at(&self, number: usize) -> Option<String> {
         let step = self.messages / (RARE_WORDS * RARE_PLACES);
         let place = number.checked_div(step)?;
-        let is_place = number % step == 0 && place < RARE_WORDS * RARE_PLACES;
+        let is_place = number.is_multiple_of(step) && place < RARE_WORDS * RARE_PLACES;
         is_place.then(|| rare_word(place % RARE_WORDS))
     }
 }
