@@ -61,6 +61,8 @@
 //! - [Give it skills](guide::skills): [`Skills`](session::Skills) from folders, loaded when they help.
 //! - [Work over a large context](guide::recursive_strategy): a
 //!   [`RecursiveStrategy`](session::RecursiveStrategy) over [`Documents`](session::Documents) of any size.
+//! - [Find, share, remember](guide::find_share_remember): [`search`](mod@search) over all sessions, the
+//!   [`archive`](mod@archive) that exports and imports them, and [`memory`](mod@memory).
 //!
 //! And the parts below a gate, for those who change them or wire them by hand:
 //!

@@ -4,7 +4,6 @@ mod canonical_json;
 mod cassette;
 mod config;
 mod edits;
-mod embeddings;
 mod events;
 mod hosts;
 mod importers;
@@ -16,7 +15,7 @@ mod paths;
 mod redactor;
 mod renderer;
 mod schemas;
-mod search_query;
+mod search;
 mod shell;
 mod shell_words;
 mod skills;
@@ -44,7 +43,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,
-    embeddings::TARGET,
+    search::embeddings::TARGET,
     importers::archive::TARGET,
     importers::claude::TARGET,
     importers::cline::TARGET,
@@ -53,7 +52,7 @@ pub static TARGETS: &[FuzzTarget] = &[
     importers::markdown::TARGET,
     importers::opencode::TARGET,
     importers::qwen::TARGET,
-    search_query::TARGET,
+    search::query::TARGET,
 ];
 
 #[cfg(test)]

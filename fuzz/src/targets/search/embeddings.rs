@@ -7,7 +7,7 @@ use toolgate_models::__fuzz::{embed_with, embedded_words};
 
 use crate::{FuzzTarget, InputTrace};
 
-pub(super) const TARGET: FuzzTarget = FuzzTarget::new("embeddings", run, WORDS);
+pub(crate) const TARGET: FuzzTarget = FuzzTarget::new("embeddings", run, WORDS);
 
 const WORDS: &[&str] = &[
     "\u{1c}",

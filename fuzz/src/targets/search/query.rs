@@ -4,7 +4,7 @@ use toolgate_core::{MatchTerm, SearchCursor, SearchQuery, SearchSnippet, split_w
 
 use crate::{FuzzTarget, InputTrace};
 
-pub(super) const TARGET: FuzzTarget = FuzzTarget::new("search_query", run, WORDS);
+pub(crate) const TARGET: FuzzTarget = FuzzTarget::new("search_query", run, WORDS);
 
 const WORDS: &[&str] = &[
     "\"",
