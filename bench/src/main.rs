@@ -13,6 +13,8 @@
 //! by which other loops are measured; a section of its own as well.
 //!
 //! `cargo run --release -p toolgate-bench -- tui` measures frames of the terminal UI over a long session.
+//!
+//! `cargo run --release -p toolgate-bench -- search` measures how good and how fast search is; see `search/mod.rs`.
 
 mod floors;
 mod instructions;
@@ -22,6 +24,7 @@ mod ours;
 mod page;
 mod program;
 mod same_work;
+mod search;
 mod shapes;
 mod store;
 mod store_floors;
@@ -42,7 +45,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
        toolgate-bench loop [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
-       toolgate-bench tui [--json] [--rounds N] [--only PART] [--write FILE]";
+       toolgate-bench tui [--json] [--rounds N] [--only PART] [--write FILE]
+       toolgate-bench search [--json] [--rounds N] [--messages N] [--directory DIR] [--only PART] [--write FILE]";
 /// Calls per round of the small contests.
 const CALLS: usize = 2_000;
 const FAN: usize = 1_000;
@@ -96,6 +100,10 @@ fn main() -> ExitCode {
             options(rest, &shapes::PARTS).and_then(|options| runtime.block_on(whole_loop(&options)))
         }
         ["tui", rest @ ..] => options(rest, &tui::PARTS).and_then(|options| screens(&options)),
+        ["search", rest @ ..] => search::CorpusOptions::parse(rest).and_then(|(corpus, rest)| {
+            let options = options(&rest, &search::PARTS)?;
+            runtime.block_on(search::run(&options, &corpus))
+        }),
         // For measuring a start: the least possible work, and none at all.
         ["hello"] => {
             runtime.block_on(shapes::hello());

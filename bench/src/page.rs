@@ -96,18 +96,27 @@ fn joined(sections: [String; 4]) -> String {
 
 fn section(title: &str, head: &str, rows: &[CostRow]) -> String {
     let mut page = format!("{title}{head}");
-    let _ = writeln!(
-        page,
-        "Measured on {}, {}; the machine was shared with other work.\n",
-        machine(),
-        today()
-    );
+    let _ = writeln!(page, "Measured on {}\n", place());
+    goal_table(&mut page, rows);
+    page
+}
+
+/// Writes rows as a table with goals.
+pub(crate) fn goal_table(page: &mut String, rows: &[CostRow]) {
     page.push_str(
         "| What | Value | Floor | Ratio | The floor is | Goal |\n|---|---|---|---|---|---|\n",
     );
     rows.iter()
-        .for_each(|row| line(&mut page, row, Some(row.verdict())));
-    page
+        .for_each(|row| line(page, row, Some(row.verdict())));
+}
+
+/// Describes the machine and the day of a measurement.
+pub(crate) fn place() -> String {
+    format!(
+        "{}, {}; the machine was shared with other work.",
+        machine(),
+        today()
+    )
 }
 
 fn line(page: &mut String, row: &CostRow, goal: Option<String>) {

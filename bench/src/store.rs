@@ -67,7 +67,7 @@ async fn measure(options: &BenchOptions) -> Fallible<Vec<CostRow>> {
 }
 
 /// A tool that may write, so that it is recorded before it runs and after.
-fn registry() -> Registry {
+pub(crate) fn registry() -> Registry {
     let registry = Registry::new();
     let tool = tool_fn("echo", "Says it again.", async |input: EchoInput, _cx| {
         Ok::<_, ToolError>(input.into_text())
@@ -76,7 +76,7 @@ fn registry() -> Registry {
     registry
 }
 
-async fn dispatcher(
+pub(crate) async fn dispatcher(
     store: StoreHandle,
     session: Option<SessionId>,
     stack: Stack,
@@ -98,7 +98,7 @@ fn requests(count: usize) -> Vec<ToolRequest> {
         .collect()
 }
 
-async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()> {
+pub(crate) async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()> {
     let report = dispatcher
         .open_turn(TurnRequest::new(view.clone(), requests(calls)))
         .await?

@@ -1,5 +1,6 @@
 //! The project's chores. `cargo xtask` lists them.
 
+mod browser;
 mod dist;
 mod features;
 mod fuzz;

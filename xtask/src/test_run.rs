@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    cargo, dist, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres, root,
-    target_directory,
+    browser, cargo, dist, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres,
+    root, target_directory,
 };
 
 /// The examples that the README names, each a program of the workspace.
@@ -48,11 +48,17 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
     check_free_space(&target_directory())?;
     let postgres = stages.time("set up PostgreSQL", Postgres::given_or_started)?;
     let python = stages.time("set up official clients", || peers::given_or_made(&root()))?;
+    let browser = stages.time("set up a browser", || {
+        Ok(browser::given_or_made(&target_directory()))
+    })?;
     let cargo = |arguments: &[&[&str]]| {
         let mut command = cargo(&arguments.concat());
         command
             .env(postgres::VARIABLE, postgres.url())
             .env(peers::VARIABLE, &python);
+        if let Some(browser) = &browser {
+            command.env(browser::VARIABLE, browser);
+        }
         if std::env::var_os("CI").is_some() {
             // A build server compiles once: the files for the next build only cost time and space.
             command.env("CARGO_INCREMENTAL", "0");

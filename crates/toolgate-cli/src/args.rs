@@ -106,6 +106,14 @@ pub enum CliCommand {
     Approvals(commands::approvals::ApprovalsArgs),
     /// Show and resume sessions, undo their file changes, hide or erase them
     Sessions(commands::sessions::SessionsArgs),
+    /// Find messages, calls and results of all sessions
+    Search(Box<commands::search::SearchArgs>),
+    /// List, add, find, change and forget memories, which later sessions recall
+    Memory(commands::memory::MemoryArgs),
+    /// Write sessions to a file: Markdown, an HTML page, or a lossless archive
+    Export(commands::export::ExportArgs),
+    /// Import archives of sessions, or the sessions of other agents
+    Import(commands::import::ImportArgs),
     /// List, show, verify and export the receipts of calls
     Receipts(commands::receipts::ReceiptsArgs),
     /// Show what is left of budgets, and what models cost

@@ -3,7 +3,9 @@
 use std::{error::Error, fmt, io, sync::Arc};
 
 use toolgate::{
+    archive::{ExportError, ImportError},
     layers::{BuildError, ConfigError, LedgerError, RuleError, UndraftableRule},
+    memory::MemoryError,
     model::SetupError,
     session::{DispatchError, SessionBuildError, SessionError},
     store::{DatabaseError, StoreError},
@@ -201,10 +203,48 @@ impl From<UndraftableRule> for CliError {
     }
 }
 
+impl From<ExportError> for CliError {
+    fn from(error: ExportError) -> Self {
+        match error {
+            ExportError::Io(error) => error.into(),
+            error => Self::from_error(&error),
+        }
+    }
+}
+
+impl From<ImportError> for CliError {
+    fn from(error: ImportError) -> Self {
+        match error {
+            ImportError::Io(error) => error.into(),
+            error => Self::from_error(&error),
+        }
+    }
+}
+
 // A run shares its error with everything that waits for it.
 impl From<Arc<SessionError>> for CliError {
     fn from(error: Arc<SessionError>) -> Self {
         Self::from_error(&*error)
+    }
+}
+
+impl From<MemoryError> for CliError {
+    fn from(error: MemoryError) -> Self {
+        let hint = match &error {
+            MemoryError::Text(_) => Some("write a sentence or two; documents belong in files"),
+            MemoryError::NoProject => Some("run the command in the directory of the project"),
+            MemoryError::NoSession => Some("name the session with --session ID"),
+            _ => None,
+        };
+        let is_usage = hint.is_some();
+        let mut told = Self::from_error(&error);
+        if let Some(hint) = hint {
+            told = told.with_hint(hint);
+        }
+        if is_usage {
+            told = told.with_exit(Exit::Usage);
+        }
+        told
     }
 }
 

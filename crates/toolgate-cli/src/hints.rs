@@ -5,6 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use toolgate::{
     Status,
     approval::ChangedRequest,
+    archive::{ExportError, ImportError},
     budget::BudgetError,
     model::{ModelError, SetupError},
     session::{DeliverError, DispatchError, RunError},
@@ -34,6 +35,12 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = error.downcast_ref().or(shared.map(|error| &**error)) {
         return budget_hint(error);
     }
+    if let Some(error) = error.downcast_ref::<ImportError>() {
+        return error.hint().map(str::to_owned);
+    }
+    if let Some(ExportError::Changed(_)) = error.downcast_ref() {
+        return Some("wait until the run has ended, then export it again".to_owned());
+    }
     if let Some(error) = error.downcast_ref::<DatabaseError>() {
         return Some(database_hint(error));
     }
@@ -44,6 +51,12 @@ fn hint_for_error(error: &(dyn Error + 'static)) -> Option<String> {
         return Some(
             "wait until it is done, or resume the session here with --take-over".to_owned(),
         );
+    }
+    if let Some(DispatchError::Imported { session, .. }) = error.downcast_ref() {
+        return Some(format!(
+            "`toolgate sessions show {session}` shows it; begin a new session with `toolgate run`, \
+             and give it what it needs to know"
+        ));
     }
     if let Some(RunError::UnknownFinish) = error.downcast_ref() {
         return Some(

@@ -32,8 +32,10 @@ mod approval;
 mod budget;
 mod call;
 mod ledger;
+mod memory;
 mod model;
 pub mod patch;
+mod search;
 mod stack;
 mod store;
 mod tool;
@@ -100,6 +102,21 @@ pub use ledger::verify::{
 pub use ledger::{
     EntryOutline, InvalidLedgerName, LedgerDraft, LedgerHead, LedgerName, SealedEntry,
 };
+pub use memory::extract::{
+    FoundMemory, MAX_FOUND_MEMORIES, find_memories, remember_command, said_texts,
+};
+pub use memory::patterns::{ExtractionPattern, SaidBy};
+pub use memory::quote::{quote_memories, quote_ranked};
+pub use memory::rank::{
+    RankedMemory, RecallCandidate, RecallOptions, estimate_tokens, rank_memories,
+};
+pub use memory::scope::{RecallScope, ScopeWord};
+pub use memory::text::{InvalidMemoryText, MemoryText};
+pub use memory::transfer::{
+    InvalidMemoryFile, TransferredMemory, TransferredScope, read_memory_file, write_memory_file,
+};
+pub use memory::vector::MemoryVector;
+pub use memory::{MemoryKind, MemoryOrigin, MemoryRecord, MemorySource, UnknownMemoryKind};
 pub use model::embedder::{EmbedError, Embedder, EmbedderId};
 pub use model::message::{
     Media, MediaSource, Message, MessagePart, MessageRecord, NativeItem, PartContent, ProviderCall,
@@ -110,6 +127,25 @@ pub use model::{
     Delta, Effort, FinishReason, InvalidModelName, Model, ModelError, ModelErrorKind, ModelName,
     ModelRequest, ModelRetry, OutputFormat, Reply, RoutedModel, TaskComplexity, ToolChoice, Usage,
 };
+pub use search::answer::{
+    InvalidSearchCursor, SearchAnswer, SearchCursor, SearchError, SearchHit, SearchMode,
+    SearchRequest,
+};
+pub use search::document::{SearchDocument, SearchDocumentId, SearchKind};
+pub use search::entry::{IndexEntry, WordCounts};
+pub use search::filter::{
+    InvalidSearchFilter, SEARCH_FILTER_WORDS, SearchFilter, SearchTime, is_project,
+};
+pub use search::indexing::SearchProgress;
+pub use search::query::SearchQuery;
+pub use search::rank::{RankedDocument, fuse_rankings, rank_text};
+pub use search::service::{SearchService, SearchStatus};
+pub use search::snippet::SearchSnippet;
+pub use search::terms::{MatchTerm, SearchFacet, SearchRequirement, TextSearch};
+pub use search::vectors::{
+    NearestVectors, VectorIndex, VectorQuery, best_documents, encode_signs, encode_vector,
+};
+pub use search::words::{SEARCH_INDEX_VERSION, SearchWord, joined_names, split_words};
 pub use stack::adapters::{
     BeforeExecution, FromFn, after, around, before, from_fn, map_call, map_outcome, observe,
     on_error,
@@ -130,17 +166,25 @@ pub use store::catalogue::CatalogueStore;
 pub use store::erasure::{ErasedSessions, ErasureNames, ErasureScope};
 pub use store::events::{EventStore, Lease, LeaseRequest, LeaseTerm, LogPosition, WriteBatch};
 pub use store::handle::StoreHandle;
+pub use store::import_origin::ImportOrigin;
 pub use store::ledgers::LedgerStore;
 pub use store::mailbox::{MailboxItem, MailboxStore};
-pub use store::memory::MemoryStore;
-pub use store::records::{
-    AcceptedCall, RecordContent, RecordKey, RecordStore, StoreRecord, TurnRequests,
+pub use store::memories::{
+    ChangedMemory, ExpiryFilter, ForgottenMemories, MemoryChange, MemoryDraft, MemoryFilter,
+    MemoryOwner, MemoryRecordStore, PutMemory, StoredMemory, TextRemains,
 };
+pub use store::memory::MemoryStore;
+pub use store::record_key::RecordKey;
+pub use store::records::{AcceptedCall, RecordContent, RecordStore, StoreRecord, TurnRequests};
 pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
     SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,
 };
 pub use store::run_record::{OnCap, RunRecord};
+pub use store::search::{
+    FREQUENCY_SAMPLE, IndexBatch, SearchCandidate, SearchCounts, SearchStore, StaleSession,
+    TermMatches, TextMatches, VectorMatches, VectorSearch, estimate_frequency,
+};
 pub use store::{Store, StoreError, UnavailableReason};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,
@@ -167,7 +211,7 @@ pub use value::digest::{Digest, InvalidDigest, canonical_json};
 pub use value::duration::{HumanDuration, InvalidDuration};
 pub use value::ids::{
     AgentId, ApprovalId, CallId, IdSource, IdempotencyKey, InvalidApprovalId, InvalidToolName,
-    LayerName, Principal, SessionId, ToolName, TurnId,
+    LayerName, MemoryId, Principal, SessionId, ToolName, TurnId,
 };
 pub use value::json::{Arguments, Json, JsonError, MAX_DEPTH, within_depth};
 pub use value::labels::{InvalidLabel, Labels};

@@ -23,11 +23,15 @@
 //! # });
 //! ```
 //!
+//! `LocalEmbedder` and `EndpointEmbedder` turn texts into vectors, for search.
+//!
 //! Choosing among models, retrying after an error, counting what replies cost and running the calls
 //! they contain are left to the runtime. No key ever becomes part of an error, a `{:?}` or a
 //! recording.
 
 mod cassette;
+#[cfg(any(feature = "http", feature = "local-embeddings"))]
+mod embeddings;
 mod prices;
 #[cfg(feature = "http")]
 mod providers;
@@ -37,6 +41,10 @@ mod wire;
 pub use cassette::CassetteError;
 pub use cassette::record::RecordingModel;
 pub use cassette::replay::ReplayModel;
+#[cfg(feature = "http")]
+pub use embeddings::endpoint::{EndpointEmbedder, EndpointEmbedderBuilder};
+#[cfg(feature = "local-embeddings")]
+pub use embeddings::local::LocalEmbedder;
 pub use prices::{PriceFileError, bundled_prices, load_prices_over};
 #[cfg(feature = "http")]
 pub use providers::anthropic::{Anthropic, Thinking};
@@ -76,6 +84,25 @@ pub mod __fuzz {
         let events = parse_pieces(limit, pieces).map_err(|error| error.to_string())?;
         let pairs = events.into_iter().map(|event| (event.name, event.data));
         Ok(pairs.collect())
+    }
+
+    /// Writes a file of a static embedding model around these bytes, with a true checksum; reads it,
+    /// embeds a text, and returns the length of the vector.
+    #[cfg(feature = "local-embeddings")]
+    pub fn embed_with(header: [u32; 3], body: &[u8], text: &str) -> Result<f32, String> {
+        use crate::embeddings::local::{StaticModel, embed_text, seal_file};
+        let file = seal_file(header, body);
+        let model = StaticModel::parse(&file).map_err(|error| error.to_string())?;
+        let vector = embed_text(&model, text);
+        Ok(vector.iter().map(|value| value * value).sum::<f32>().sqrt())
+    }
+
+    /// Returns the words that the local embedder reads in a text.
+    #[cfg(feature = "local-embeddings")]
+    pub fn embedded_words(text: &str) -> Vec<String> {
+        let mut words = Vec::new();
+        crate::embeddings::local::for_each_word(text, |word| words.push(word.to_owned()));
+        words
     }
 
     /// Loads a cassette and returns the number of its exchanges.

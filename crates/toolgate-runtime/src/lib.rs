@@ -20,14 +20,17 @@
 //! | `journal` | writes events in order, durable before visible, and publishes them on the bus |
 //! | `lease` | the right to drive a session: holder, renewal, fencing, mailbox |
 //! | `approvals` | lists approval requests and decides on them from any process; votes, messages, signing keys |
+//! | `memory` | memories: stored, recalled in a run, extracted at its end, and the tools `remember` and `recall` |
 //! | `agent` | agents to delegate to, and strategies: skills and the recursive strategy |
 //! | `routing` | chooses among models, falls back and retries |
 
 mod agent;
 mod approvals;
+mod background_index;
 mod clock;
 mod journal;
 mod lease;
+mod memory;
 mod routing;
 mod schedule;
 mod session;
@@ -50,6 +53,7 @@ pub use approvals::messages::{
 };
 pub use approvals::store_approver::StoreApprover;
 pub use approvals::{ApprovalDetails, ApprovalService, DecisionTarget, DeliverError};
+pub use background_index::index_after_runs;
 pub use clock::{SystemClock, TimeOrderedIds};
 pub use journal::bus::{
     AttachedConsumer, Bus, BusDelivery, BusSubscription, SessionFollower, StreamPiece,
@@ -58,6 +62,11 @@ pub use journal::{Journal, JournalError};
 pub use lease::holder::{
     HolderState, LeaseHolder, describe_holder, holder_process_id, is_holder_replaceable,
 };
+pub use memory::extractor::{MemoryExtraction, MemoryExtractor};
+pub use memory::model_extractor::{ExtractionBudget, ModelExtractor};
+pub use memory::recall::MemoryRecall;
+pub use memory::tools::install_memory_tools;
+pub use memory::{ImportedMemories, Memory, MemoryEdit, MemoryError, MemoryPage, NewMemory};
 pub use routing::retrying::{RetryPolicy, RetryingModel};
 pub use routing::router::ModelRouter;
 pub use routing::{
@@ -71,6 +80,9 @@ pub use session::options::{RunInput, RunOptions};
 pub use session::report::{IncompleteRun, PendingCall, RunError, RunReport, SessionError};
 pub use session::run::armed::{ArmedError, ArmedOutcome, ArmedTool, ArmedTools, ArmedTurn};
 pub use session::run::hosted::{HostAction, HostCall, HostStep, HostedRun};
+pub use session::run_end::{
+    CapturedCall, CapturedRun, RunEndError, RunEndHook, RunEndState, run_end_state,
+};
 pub use session::stream::{RunStream, RunUpdate};
 pub use toolgate_core::OnCap;
 pub use turn::builder::DispatcherBuilder;

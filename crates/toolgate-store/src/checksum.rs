@@ -1,6 +1,6 @@
 //! The checksums of rows, which show that stored bytes were damaged.
 
-use toolgate_core::{Digest, SessionId, StoreError};
+use toolgate_core::{Digest, MemoryId, SessionId, StoreError};
 
 /// The checksum of a row: the first 8 bytes of the SHA-256 of its table, its key and its body.
 ///
@@ -34,6 +34,10 @@ impl RowChecksum {
         let session = session.map(|session| session.uuid().into_bytes());
         let session = session.as_ref().map_or(&[][..], |id| &id[..]);
         Self::of_row(b"charges", &[id, session], body)
+    }
+
+    pub(crate) fn of_memory(id: MemoryId, body: &str) -> Self {
+        Self::of_row(b"memories", &[id.uuid().as_bytes()], body.as_bytes())
     }
 
     pub(crate) fn of_session(session: SessionId, columns: &CheckedColumns<'_>) -> Self {

@@ -37,6 +37,7 @@ mod derived_rows;
 mod encoded;
 mod error;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod memory_rows;
 mod migrations;
 mod open;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]

@@ -62,6 +62,16 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "checked_rows",
         sql: include_str!("../migrations/sqlite/0008_checked_rows.sql"),
     },
+    Migration {
+        version: 9,
+        name: "search",
+        sql: include_str!("../migrations/sqlite/0009_search.sql"),
+    },
+    Migration {
+        version: 10,
+        name: "memories",
+        sql: include_str!("../migrations/sqlite/0010_memories.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -106,6 +116,16 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 8,
         name: "checked_rows",
         sql: include_str!("../migrations/postgres/0008_checked_rows.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "search",
+        sql: include_str!("../migrations/postgres/0009_search.sql"),
+    },
+    Migration {
+        version: 10,
+        name: "memories",
+        sql: include_str!("../migrations/postgres/0010_memories.sql"),
     },
 ];
 

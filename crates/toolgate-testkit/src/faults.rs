@@ -15,11 +15,14 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use toolgate_core::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions,
+    ErasureNames, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm,
+    LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore,
+    MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector,
+    MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument,
+    SearchDocumentId, SearchStore, SessionFilter, SessionId, SessionRow, SessionTitle,
+    StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches, TextSearch, Timestamp,
+    TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A method of a store.
@@ -34,6 +37,7 @@ pub enum StoreCall {
     PutBlob,
     Blob,
     ListRecords,
+    RecordsNamed,
     Messages,
     AcquireLease,
     RenewLease,
@@ -44,6 +48,16 @@ pub enum StoreCall {
     HideSession,
     RenameSession,
     EraseSession,
+    StaleSessions,
+    IndexBatch,
+    MatchText,
+    MatchVectors,
+    LoadDocuments,
+    UnembeddedDocuments,
+    PutVectors,
+    SessionDirectories,
+    SearchCounts,
+    ClearIndex,
     Turns,
     Approvals,
     SealEntries,
@@ -55,10 +69,17 @@ pub enum StoreCall {
     Charges,
     Account,
     Accounts,
+    PutMemory,
+    Memories,
+    ChangeMemory,
+    PutMemoryVector,
+    MarkRecalled,
+    ForgetMemories,
 }
 
 impl StoreCall {
-    /// Checks whether it changes what is stored.
+    /// Checks whether it changes what is stored. The search index is only a projection, which is
+    /// written in the background: its writes are not counted, so that other writes keep their numbers.
     pub const fn is_write(self) -> bool {
         use StoreCall as C;
         matches!(
@@ -79,6 +100,13 @@ impl StoreCall {
                 | C::HideSession
                 | C::RenameSession
                 | C::EraseSession
+        ) || matches!(
+            self,
+            C::PutMemory
+                | C::ChangeMemory
+                | C::PutMemoryVector
+                | C::MarkRecalled
+                | C::ForgetMemories
         )
     }
 }
@@ -231,6 +259,7 @@ impl<S: Store> RecordStore for FaultyStore<S> {
         put_record_once = PutRecordOnce(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record = LoadRecord(key: &RecordKey) -> Option<StoreRecord>;
         list_records = ListRecords(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named = RecordsNamed(names: &ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages = Messages(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob = PutBlob(bytes: Bytes) -> Digest;
         blob = Blob(digest: Digest, range: Range<u64>) -> Option<Bytes>;
@@ -275,5 +304,31 @@ impl<S: Store> CatalogueStore for FaultyStore<S> {
         hide_session = HideSession(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session = RenameSession(session: SessionId, title: SessionTitle) -> ();
         erase_session = EraseSession(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+}
+
+impl<S: Store> SearchStore for FaultyStore<S> {
+    with_fault! {
+        stale_sessions = StaleSessions(limit: usize) -> Vec<StaleSession>;
+        index_batch = IndexBatch(batch: IndexBatch) -> bool;
+        match_text = MatchText(search: TextSearch) -> TextMatches;
+        match_vectors = MatchVectors(search: VectorSearch) -> VectorMatches;
+        load_documents = LoadDocuments(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
+        unembedded_documents = UnembeddedDocuments(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
+        put_vectors = PutVectors(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories = SessionDirectories() -> Vec<Arc<str>>;
+        search_counts = SearchCounts(embedder: Option<EmbedderId>) -> SearchCounts;
+        clear_index = ClearIndex() -> ();
+    }
+}
+
+impl<S: Store> MemoryRecordStore for FaultyStore<S> {
+    with_fault! {
+        put_memory = PutMemory(draft: MemoryDraft) -> PutMemory;
+        memories = Memories(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory = ChangeMemory(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector = PutMemoryVector(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled = MarkRecalled(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories = ForgetMemories(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

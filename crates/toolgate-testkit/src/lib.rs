@@ -2,9 +2,11 @@
 //!
 //! * [`call`], [`echo`], [`echo_under`], [`FakeExecutor`]: a call, executors and stacks in one line.
 //! * [`TestClock`], [`CountingIds`]: time and ids under the control of a test.
+//! * [`LetterEmbedder`]: vectors without a model.
 //! * [`run_twice`]: sends a call through a layer again, as happens after every suspension.
 //! * [`LifecycleChecker`]: checks any stream of events against the rules.
 //! * [`FaultyStore`]: a store that fails, waits or kills the process where a test wants it to.
+//! * [`WordEmbedder`]: vectors for tests of search, from the words of a text.
 //! * [`crash`]: kills a process at chosen points, restarts it and compares the outcome with a run
 //!   that was never killed.
 //! * `PostgresServer` (on Linux): a server of its own for a test that stops, kills or pauses it.
@@ -24,6 +26,7 @@
 mod clock;
 pub mod conformance;
 pub mod crash;
+mod embedder;
 mod fakes;
 mod faults;
 mod lifecycle;
@@ -34,6 +37,7 @@ pub mod terminal;
 mod twice;
 
 pub use clock::{CountingIds, TestClock};
+pub use embedder::{LetterEmbedder, WordEmbedder};
 pub use fakes::{
     AskFirst, EchoExecutor, FakeExecutor, ReportProbe, authenticated, call, call_with, echo,
     echo_under, env_at, keyring_with, plain_view, seed, seed_for,

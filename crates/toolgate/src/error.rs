@@ -2,13 +2,17 @@
 
 use std::{borrow::Cow, error::Error as StdError, fmt, io, sync::Arc};
 
-use toolgate_core::{BudgetError, RegisterError, StackError, StoreError, ViewError, error_chain};
+use toolgate_core::{
+    BudgetError, InvalidSearchCursor, InvalidSearchFilter, RegisterError, SearchError, StackError,
+    StoreError, ViewError, error_chain,
+};
 use toolgate_layers::{BuildError, ConfigError, LedgerError, RuleError};
 use toolgate_models::PriceFileError;
 #[cfg(feature = "http")]
 use toolgate_models::SetupError;
 use toolgate_runtime::{
-    DeliverError, DispatchError, IncompleteRun, KeyFileError, SessionBuildError, SessionError,
+    DeliverError, DispatchError, IncompleteRun, KeyFileError, MemoryError, SessionBuildError,
+    SessionError,
 };
 use toolgate_store::DatabaseError;
 
@@ -162,6 +166,9 @@ fn find_hint(error: &(dyn StdError + 'static)) -> Option<Cow<'static, str>> {
         if let Some(error) = cause.downcast_ref::<DatabaseError>() {
             return error.hint().map(|hint| hint.to_owned().into());
         }
+        if let Some(error) = cause.downcast_ref::<SearchError>() {
+            return error.hint().map(Into::into);
+        }
         provider_hint(cause)
     })
 }
@@ -233,11 +240,15 @@ from_errors!(
     DeliverError,
     DispatchError,
     IncompleteRun,
+    InvalidSearchCursor,
+    InvalidSearchFilter,
     KeyFileError,
     LedgerError,
+    MemoryError,
     PriceFileError,
     RegisterError,
     RuleError,
+    SearchError,
     SessionBuildError,
     SessionError,
     StackError,

@@ -61,6 +61,8 @@
 //! - [Give it skills](guide::skills): [`Skills`](session::Skills) from folders, loaded when they help.
 //! - [Work over a large context](guide::recursive_strategy): a
 //!   [`RecursiveStrategy`](session::RecursiveStrategy) over [`Documents`](session::Documents) of any size.
+//! - [Find, share, remember](guide::find_share_remember): [`search`](mod@search) over all sessions, the
+//!   [`archive`](mod@archive) that exports and imports them, and [`memory`](mod@memory).
 //!
 //! And the parts below a gate, for those who change them or wire them by hand:
 //!
@@ -79,6 +81,7 @@ compile_error!("Toolgate runs on Linux and macOS; other systems are not supporte
 mod error;
 mod evidence;
 pub mod gate;
+pub mod search;
 
 pub use error::{Error, Result};
 pub use evidence::EvidenceService;
@@ -91,6 +94,9 @@ pub use toolgate_layers::{Config, Resources, default_stack};
 pub use toolgate_macros::tool;
 pub use toolgate_runtime::{Agent, RunReport, Session};
 
+/// Export and import of sessions; a gate has an [`Exporter`](Gate::exporter) and an
+/// [`Importer`](Gate::importer) with its store and redactor.
+pub use toolgate_archive as archive;
 /// The bundled layers, their configuration, and the linter and explanations of a stack.
 pub use toolgate_layers as layers;
 /// Tests of one's own: fakes, a test clock, a lifecycle checker and conformance suites.
@@ -196,13 +202,31 @@ pub mod budget {
     };
 }
 
+/// Memories: stored, recalled in a run, extracted at its end, and the hook at the end of a run.
+pub mod memory {
+    pub use toolgate_core::{
+        ChangedMemory, EmbedError, Embedder, EmbedderId, ExpiryFilter, ExtractionPattern,
+        ForgottenMemories, FoundMemory, InvalidMemoryFile, InvalidMemoryText, MemoryFilter,
+        MemoryId, MemoryKind, MemoryOrigin, MemoryOwner, MemoryRecord, MemorySource, MemoryText,
+        MemoryVector, PutMemory, RankedMemory, RecallOptions, RecallScope, SaidBy, ScopeWord,
+        TextRemains, TransferredMemory, TransferredScope, UnknownMemoryKind, estimate_tokens,
+        find_memories, quote_memories, rank_memories, read_memory_file, remember_command,
+        write_memory_file,
+    };
+    pub use toolgate_runtime::{
+        CapturedCall, CapturedRun, ExtractionBudget, ImportedMemories, Memory, MemoryEdit,
+        MemoryError, MemoryExtraction, MemoryExtractor, MemoryPage, MemoryRecall, ModelExtractor,
+        NewMemory, RunEndError, RunEndHook, RunEndState, install_memory_tools, run_end_state,
+    };
+}
+
 /// Models: providers, a scripted one, recording and replaying, routing and retries.
 pub mod model {
     pub use toolgate_core::{
-        Delta, Effort, FinishReason, InvalidModelName, Media, MediaSource, Message, MessagePart,
-        MessageRecord, Model, ModelError, ModelErrorKind, ModelName, ModelRequest, ModelRetry,
-        ModelSource, NativeItem, OutputFormat, PartContent, ProviderCall, Reply, Role, RoutedModel,
-        TaskComplexity, ToolAnswer, ToolChoice, Usage,
+        Delta, Effort, EmbedError, Embedder, EmbedderId, FinishReason, InvalidModelName, Media,
+        MediaSource, Message, MessagePart, MessageRecord, Model, ModelError, ModelErrorKind,
+        ModelName, ModelRequest, ModelRetry, ModelSource, NativeItem, OutputFormat, PartContent,
+        ProviderCall, Reply, Role, RoutedModel, TaskComplexity, ToolAnswer, ToolChoice, Usage,
     };
     pub use toolgate_models::*;
     pub use toolgate_runtime::{
@@ -215,11 +239,13 @@ pub mod model {
 pub mod store {
     pub use toolgate_core::{
         AcceptedCall, AccountStore, ApprovalFilter, ApprovalRow, ApprovalState, CatalogueStore,
-        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, LastRun, Lease,
-        LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem, MailboxStore, MemoryStore,
-        RecordContent, RecordKey, RecordStore, RowChange, RunRecord, RunState, SessionFilter,
+        ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, ImportOrigin,
+        LastRun, Lease, LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem,
+        MailboxStore, MemoryChange, MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent,
+        RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore, SessionFilter,
         SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
-        StoreRecord, TurnFilter, TurnRequests, TurnRow, UnavailableReason, WriteBatch,
+        StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow, UnavailableReason,
+        WriteBatch,
     };
     pub use toolgate_store::*;
 }
@@ -297,6 +323,9 @@ pub mod guide {
     pub mod skills {}
     #[doc = include_str!("../../../docs/guide/13-recursive-strategy.md")]
     pub mod recursive_strategy {}
+    #[cfg(feature = "local-embeddings")]
+    #[doc = include_str!("../../../docs/guide/14-find-share-remember.md")]
+    pub mod find_share_remember {}
 }
 
 /// The program of the README, as a test.

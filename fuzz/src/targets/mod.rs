@@ -6,13 +6,16 @@ mod config;
 mod edits;
 mod events;
 mod hosts;
+mod importers;
 mod ledger;
+mod memories;
 mod messages;
 mod patch;
 mod paths;
 mod redactor;
 mod renderer;
 mod schemas;
+mod search;
 mod shell;
 mod shell_words;
 mod skills;
@@ -36,9 +39,20 @@ pub static TARGETS: &[FuzzTarget] = &[
     events::TARGET,
     ledger::TARGET,
     skills::TARGET,
+    memories::TARGET,
     cassette::TARGET,
     messages::TARGET,
     schemas::TARGET,
+    search::embeddings::TARGET,
+    importers::archive::TARGET,
+    importers::claude::TARGET,
+    importers::cline::TARGET,
+    importers::codex::TARGET,
+    importers::gemini::TARGET,
+    importers::markdown::TARGET,
+    importers::opencode::TARGET,
+    importers::qwen::TARGET,
+    search::query::TARGET,
 ];
 
 #[cfg(test)]

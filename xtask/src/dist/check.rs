@@ -84,6 +84,7 @@ fn check_installed(work: &Path, out: &Path) -> Result<(), String> {
         "share/zsh/site-functions/_toolgate",
         "share/fish/vendor_completions.d/toolgate.fish",
         "share/doc/toolgate/LICENSE-MIT",
+        super::MODEL_NOTICE,
     ] {
         require(
             prefix.join(file).is_file(),

@@ -71,6 +71,9 @@ fn build_program() -> Result<PathBuf, String> {
     Ok(binary)
 }
 
+/// The notice about the embedding model in the archive.
+const MODEL_NOTICE: &str = "share/doc/toolgate/NOTICE-embedding-model.md";
+
 /// Packs a program into `out` and returns the archive.
 pub(crate) fn pack(binary: &Path, out: &Path) -> Result<PathBuf, String> {
     let target = host_target()?;
@@ -88,6 +91,9 @@ pub(crate) fn pack(binary: &Path, out: &Path) -> Result<PathBuf, String> {
     for name in documents {
         stage.copy(&root().join(name), &format!("share/doc/toolgate/{name}"))?;
     }
+    // The licence of the embedding model asks for a notice of origin and changes.
+    let notice = root().join("crates/toolgate-models/assets/README.md");
+    stage.copy(&notice, MODEL_NOTICE)?;
     for name in ["toolgate-verify.service", "toolgate-verify.timer"] {
         let unit = root().join("packaging/systemd").join(name);
         stage.copy(&unit, &format!("share/systemd/user/{name}"))?;

@@ -7,6 +7,7 @@ use serde_json::json;
 use toolgate::{
     Gate,
     gate::{ApproveMode, is_provider},
+    session::DispatchError,
     store::{RecordKey, SessionFilter, StoreHandle},
     value::{Json, SessionId, serialized_word},
 };
@@ -67,6 +68,15 @@ impl ResumedSession {
         let id = find_resumed_session(cx, &store, named).await?;
         // The session of an agent is resumed through the one that delegated to it.
         let id = agent_sessions::root_session(&store, id).await?;
+        // Before anything else: the directory of another machine may not exist here.
+        if let Some(origin) = store.load_import_origin(id).await? {
+            let format = origin.format;
+            return Err(DispatchError::Imported {
+                session: id,
+                format,
+            }
+            .into());
+        }
         let mut cx = cx.in_directory_of(&store, id).await?;
         let stored = load_options(&cx, &store, id).await?;
         let args = given.resumed_from(stored.args);

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use clap::Args;
@@ -36,6 +36,9 @@ use crate::{
         whole_texts::WholeTexts,
     },
 };
+
+/// The time for which the program waits for the hooks of a run, after its answer is printed.
+const HOOK_TIME: Duration = Duration::from_secs(10);
 
 /// Lets an agent work on a task in this directory, until it is done or needs an approval.
 ///
@@ -263,6 +266,8 @@ impl DisplayedRun {
                 print_summary(cx, gate, &ended, &ending, &screen, how, signed.as_ref())
             }
         };
+        // After the answer is printed: a hook never delays it.
+        session.wait_for_hooks(HOOK_TIME).await;
         match printed {
             // The run has ended, and its exit code stands.
             Err(error) if error.is_broken_pipe() || exit == Some(Exit::HungUp) => {

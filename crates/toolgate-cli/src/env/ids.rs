@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use toolgate::{
     store::{
-        ApprovalFilter, ApprovalRow, HiddenSessions, SessionFilter, SessionOrder, StoreHandle,
+        ApprovalFilter, ApprovalRow, HiddenSessions, SessionFilter, SessionOrder, SessionRow,
+        StoreHandle,
     },
     value::{ApprovalId, SessionId},
 };
@@ -152,7 +153,7 @@ pub fn find_id<Id: Copy + PartialEq + ToString>(
 }
 
 /// Returns the session of `workspace` that was used last; hidden ones are skipped, and so are single
-/// calls and the sessions of agents.
+/// calls, the sessions of agents, and imported ones.
 ///
 /// # Errors
 ///
@@ -168,10 +169,13 @@ pub async fn last_session(
         ..SessionFilter::default()
     };
     let rows = store.sessions(filter).await?;
-    let last = rows
-        .iter()
-        .find(|row| row.last_run.is_some() && row.parent.is_none());
-    Ok(last.map(|row| row.session))
+    let resumable = |row: &&SessionRow| row.last_run.is_some() && row.parent.is_none();
+    for row in rows.iter().filter(resumable) {
+        if store.load_import_origin(row.session).await?.is_none() {
+            return Ok(Some(row.session));
+        }
+    }
+    Ok(None)
 }
 
 /// A part of an id.

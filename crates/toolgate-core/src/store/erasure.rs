@@ -8,11 +8,15 @@ use crate::{AccountMovement, ApprovalId, CallId, Event, EventBody, RecordKey, Se
 ///
 /// Code that stores a new kind of record by session adds its word here; otherwise the records
 /// outlive their session.
-const SESSION_PREFIXES: [&str; 7] = [
+const SESSION_PREFIXES: [&str; 11] = [
+    "archive",
     "handoff",
     "handoff-calls",
+    "imported",
+    "memory-recall",
     "output",
     "recursive",
+    "run-end",
     "session-options",
     "skill",
     "skill-refund",
@@ -86,6 +90,45 @@ impl ErasureScope {
         &self.sessions
     }
 
+    /// Checks whether the record with this key belongs to one of the sessions, turns or calls.
+    ///
+    /// It says the same as [`record_names`](Self::record_names), without building the names.
+    pub fn owns_record(&self, key: &RecordKey) -> bool {
+        match key {
+            RecordKey::Outcome(call)
+            | RecordKey::Question(call, _)
+            | RecordKey::Answer(call, _)
+            | RecordKey::Result(call, _)
+            | RecordKey::Layer(call, _) => self.calls.contains(call),
+            RecordKey::Requests(turn) | RecordKey::Ended(turn) | RecordKey::Successor(turn) => {
+                self.turns.contains(turn)
+            }
+            RecordKey::Message(session, _) | RecordKey::Run(session, _) => {
+                self.sessions.contains(session)
+            }
+            RecordKey::Other(name) => self.owns_other_record(name),
+        }
+    }
+
+    fn owns_other_record(&self, name: &str) -> bool {
+        let Some((word, rest)) = name.split_once('/') else {
+            return false;
+        };
+        let (id, is_longer) = match rest.split_once('/') {
+            Some((id, _)) => (id, true),
+            None => (rest, false),
+        };
+        let is_call = || id.parse().is_ok_and(|call| self.calls.contains(&call));
+        if word == "vote" {
+            let approval: Option<ApprovalId> = id.parse().ok();
+            return is_longer && approval.is_some_and(|id| self.calls.contains(&id.call_id()));
+        }
+        (CALL_PREFIXES.contains(&word) && is_call())
+            || (SESSION_PREFIXES.contains(&word)
+                && is_longer
+                && id.parse().is_ok_and(|id| self.sessions.contains(&id)))
+    }
+
     /// Returns the names of all their records.
     pub fn record_names(&self) -> ErasureNames {
         let mut names = ErasureNames::default();
@@ -118,14 +161,30 @@ impl ErasureNames {
         self.whole.contains(name) || before.is_some_and(|start| name.starts_with(start.as_str()))
     }
 
-    fn add_session(&mut self, session: SessionId) {
+    /// Returns the names as ranges in order: the first name, and the end, which is not part of it.
+    pub fn ranges(&self) -> Vec<(String, String)> {
+        let whole = self
+            .whole
+            .iter()
+            .map(|name| (name.clone(), format!("{name}\0")));
+        // `0` is the character after the slash.
+        let end = |start: &str| format!("{}0", start.strip_suffix('/').unwrap_or(start));
+        let starts = self.starts.iter().map(|start| (start.clone(), end(start)));
+        let mut ranges: Vec<_> = whole.chain(starts).collect();
+        ranges.sort();
+        ranges
+    }
+
+    /// Adds the names of the records of a session itself.
+    pub fn add_session(&mut self, session: SessionId) {
         self.starts.insert(format!("message/{session}/"));
         self.starts.insert(format!("run/{session}/"));
         self.starts
             .extend(SESSION_PREFIXES.map(|word| other_record_name(&format!("{word}/{session}/"))));
     }
 
-    fn add_turn(&mut self, turn: TurnId) {
+    /// Adds the names of the records of a turn.
+    pub fn add_turn(&mut self, turn: TurnId) {
         let keys = [
             RecordKey::Requests(turn),
             RecordKey::Ended(turn),
@@ -134,7 +193,8 @@ impl ErasureNames {
         self.whole.extend(keys.map(|key| key.to_string()));
     }
 
-    fn add_call(&mut self, call: CallId) {
+    /// Adds the names of the records of a call.
+    pub fn add_call(&mut self, call: CallId) {
         self.whole.insert(RecordKey::Outcome(call).to_string());
         // By prefix: the numbers of generations and attempts, and the keys of layers, are not known
         // here.
@@ -199,12 +259,16 @@ mod tests {
         let others = [
             format!("output/{SESSION}/x"),
             format!("recursive/{SESSION}/1/asked/2"),
+            format!("memory-recall/{SESSION}/000000000001"),
+            format!("run-end/{SESSION}/000000000001/memory/claim"),
             format!("skill/{SESSION}/pdf"),
             format!("skill-refund/{SESSION}/1/{TURN}"),
             format!("session-options/{SESSION}/000000"),
             format!("vote/approval_{CALL}/0/ann"),
             format!("undo/{CALL}"),
             format!("undo/{CALL}/1"),
+            format!("imported/{SESSION}/origin"),
+            format!("archive/{SESSION}/mark"),
         ];
         let keys = [
             RecordKey::Outcome(CALL),
@@ -224,6 +288,7 @@ mod tests {
             .chain(others.map(|name| RecordKey::Other(name.into())))
         {
             assert!(names.contains(&key.to_string()), "{key}");
+            assert!(sample_scope().owns_record(&key), "{key}");
         }
     }
 
@@ -235,6 +300,9 @@ mod tests {
             format!("undo/{CALL}0"),
             format!("output/{STRANGER}/x"),
             "rule/x".into(),
+            "rule".into(),
+            format!("vote/approval_{STRANGER}/0/ann"),
+            format!("skill/{STRANGER}/pdf"),
         ];
         let keys = [
             RecordKey::Outcome(STRANGER),
@@ -247,6 +315,7 @@ mod tests {
             .chain(others.map(|name| RecordKey::Other(name.into())))
         {
             assert!(!names.contains(&key.to_string()), "{key}");
+            assert!(!sample_scope().owns_record(&key), "{key}");
         }
     }
 

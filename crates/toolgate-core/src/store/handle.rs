@@ -7,21 +7,27 @@ use futures::future::BoxFuture;
 
 use crate::{
     AccountKey, AccountMovement, AccountRow, AccountStore, ApprovalFilter, ApprovalRow,
-    CatalogueStore, Charge, ChargeFilter, Digest, ErasedSessions, Event, EventStore, Lease,
-    LeaseRequest, LeaseTerm, LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition,
-    MailboxItem, MailboxStore, MessageRecord, RecordKey, RecordStore, SealedEntry, SessionFilter,
-    SessionId, SessionRow, SessionTitle, Store, StoreError, StoreRecord, Timestamp, TurnFilter,
-    TurnRow, WriteBatch,
+    CatalogueStore, ChangedMemory, Charge, ChargeFilter, Digest, EmbedderId, ErasedSessions,
+    ErasureNames, Event, EventStore, ForgottenMemories, IndexBatch, Lease, LeaseRequest, LeaseTerm,
+    LedgerDraft, LedgerHead, LedgerName, LedgerStore, LogPosition, MailboxItem, MailboxStore,
+    MemoryChange, MemoryDraft, MemoryFilter, MemoryId, MemoryRecordStore, MemoryVector,
+    MessageRecord, PutMemory, RecordKey, RecordStore, SealedEntry, SearchCounts, SearchDocument,
+    SearchDocumentId, SearchStore, SessionEvent, SessionFilter, SessionId, SessionRow,
+    SessionTitle, StaleSession, Store, StoreError, StoreRecord, StoredMemory, TextMatches,
+    TextSearch, Timestamp, TurnFilter, TurnRow, VectorMatches, VectorSearch, WriteBatch,
 };
 
 /// A shared store of any type. Cloning shares it.
 #[derive(Clone)]
-pub struct StoreHandle(Arc<dyn DynStore>);
+pub struct StoreHandle(Arc<dyn DynStore>, Option<RunEndHook>);
+
+/// Called after the end of a run was stored.
+type RunEndHook = Arc<dyn Fn() + Send + Sync>;
 
 impl StoreHandle {
     /// Creates a handle to a store.
     pub fn new(store: impl Store) -> Self {
-        Self(Arc::new(store))
+        Self(Arc::new(store), None)
     }
 
     /// Appends a batch; see [`EventStore::append`]. The future does not borrow the handle.
@@ -35,7 +41,26 @@ impl StoreHandle {
         at: LogPosition,
         batch: WriteBatch,
     ) -> BoxFuture<'static, Result<u64, StoreError>> {
-        self.0.clone().append(session, at, batch)
+        let is_end =
+            |event: &Arc<Event>| matches!(event.as_session(), Some(SessionEvent::RunEnded { .. }));
+        let hook = self.1.clone().filter(|_| batch.events.iter().any(is_end));
+        let appended = self.0.clone().append(session, at, batch);
+        match hook {
+            None => appended,
+            Some(hook) => Box::pin(async move {
+                let appended = appended.await?;
+                hook();
+                Ok(appended)
+            }),
+        }
+    }
+
+    /// Calls `hook` whenever the end of a run was stored through this handle or a clone of it. The
+    /// hook has to return at once: the run waits for it.
+    #[must_use]
+    pub fn on_run_end(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
+        self.1 = Some(Arc::new(hook));
+        self
     }
 
     /// Waits for a mailbox item; see [`MailboxStore::wait_for_post`]. The future does not borrow
@@ -114,6 +139,7 @@ passed_on! {
         put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
         list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
+        records_named<'a>(names: &'a ErasureNames, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;
         put_blob<'a>(bytes: Bytes) -> Digest;
         blob<'a>(digest: Digest, range: Range<u64>) -> Option<Bytes>;
@@ -142,5 +168,25 @@ passed_on! {
         hide_session<'a>(session: SessionId, at: Option<Timestamp>) -> ();
         rename_session<'a>(session: SessionId, title: SessionTitle) -> ();
         erase_session<'a>(session: SessionId, now: Timestamp) -> ErasedSessions;
+    }
+    SearchStore {
+        stale_sessions<'a>(limit: usize) -> Vec<StaleSession>;
+        index_batch<'a>(batch: IndexBatch) -> bool;
+        match_text<'a>(search: TextSearch) -> TextMatches;
+        match_vectors<'a>(search: VectorSearch) -> VectorMatches;
+        load_documents<'a>(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
+        unembedded_documents<'a>(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
+        put_vectors<'a>(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories<'a>() -> Vec<Arc<str>>;
+        search_counts<'a>(embedder: Option<EmbedderId>) -> SearchCounts;
+        clear_index<'a>() -> ();
+    }
+    MemoryRecordStore {
+        put_memory<'a>(draft: MemoryDraft) -> PutMemory;
+        memories<'a>(filter: MemoryFilter) -> Vec<StoredMemory>;
+        change_memory<'a>(id: MemoryId, change: MemoryChange) -> ChangedMemory;
+        put_memory_vector<'a>(id: MemoryId, key: Digest, vector: MemoryVector) -> bool;
+        mark_recalled<'a>(ids: Vec<MemoryId>, at: Timestamp) -> ();
+        forget_memories<'a>(filter: MemoryFilter) -> ForgottenMemories;
     }
 }

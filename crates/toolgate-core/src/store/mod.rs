@@ -1,34 +1,52 @@
-//! The store of sessions: six traits, each with a file of its name in every backend.
+//! The store of sessions: seven traits, each with a file of its name in every backend.
 
 pub(crate) mod accounts;
 pub(crate) mod catalogue;
 pub(crate) mod erasure;
 pub(crate) mod events;
 pub(crate) mod handle;
+pub(crate) mod import_origin;
 pub(crate) mod ledgers;
 pub(crate) mod mailbox;
+pub(crate) mod memories;
 pub(crate) mod memory;
+pub(crate) mod record_key;
 pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod run_record;
+pub(crate) mod search;
 
 use std::sync::Arc;
 
 use crate::{
-    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore, RecordKey,
-    RecordStore, SessionId, Timestamp,
+    AccountKey, AccountStore, CatalogueStore, EventStore, LedgerStore, MailboxStore,
+    MemoryRecordStore, RecordKey, RecordStore, SearchStore, SessionId, Timestamp,
 };
 
-/// Durable storage for sessions: all six parts.
+/// Durable storage for sessions: all eight parts.
 ///
 /// When a method that writes returns, what it wrote survives the loss of the process.
 pub trait Store:
-    EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    EventStore
+    + RecordStore
+    + MailboxStore
+    + LedgerStore
+    + AccountStore
+    + CatalogueStore
+    + SearchStore
+    + MemoryRecordStore
 {
 }
 
 impl<S> Store for S where
-    S: EventStore + RecordStore + MailboxStore + LedgerStore + AccountStore + CatalogueStore
+    S: EventStore
+        + RecordStore
+        + MailboxStore
+        + LedgerStore
+        + AccountStore
+        + CatalogueStore
+        + SearchStore
+        + MemoryRecordStore
 {
 }
 

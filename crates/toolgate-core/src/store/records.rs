@@ -1,13 +1,14 @@
 //! Records that are written once, messages, and blobs.
 
-use std::{fmt, future::Future, ops::Range, sync::Arc};
+use std::{future::Future, ops::Range, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalAnswer, ApprovalRequest, CallId, Digest, Json, MessageRecord, ProviderCall, RunRecord,
-    SessionId, SettledOutcome, StoreError, StoreHandle, ToolRequest, TurnId, TurnInfo,
+    ApprovalAnswer, ApprovalRequest, CallId, Digest, ErasureNames, Json, MessageRecord,
+    ProviderCall, RecordKey, RunRecord, SessionId, SettledOutcome, StoreError, StoreHandle,
+    ToolRequest, TurnId, TurnInfo,
 };
 
 /// Records that are written once and never changed, and bytes under their digest.
@@ -38,6 +39,17 @@ pub trait RecordStore: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<(Arc<str>, StoreRecord)>, StoreError>> + Send;
 
+    /// Returns the records with these names, in the order of their names, starting after the name
+    /// `after`. Names are those that [`RecordKey`] displays.
+    ///
+    /// It is how everything that belongs to a session is read, whatever layer stored it.
+    fn records_named(
+        &self,
+        names: &ErasureNames,
+        after: Option<&str>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<(Arc<str>, StoreRecord)>, StoreError>> + Send;
+
     /// Returns the last `limit` messages of a session before number `before`, oldest first, with
     /// their numbers.
     fn messages(
@@ -56,53 +68,6 @@ pub trait RecordStore: Send + Sync + 'static {
         digest: Digest,
         range: Range<u64>,
     ) -> impl Future<Output = Result<Option<Bytes>, StoreError>> + Send;
-}
-
-/// The key of a record.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum RecordKey {
-    /// The outcome of a call. The first outcome stands.
-    Outcome(CallId),
-    /// The model's requests in a turn.
-    Requests(TurnId),
-    /// The mark that a turn is settled as a whole.
-    Ended(TurnId),
-    /// The turn that continued another one. There is only one.
-    Successor(TurnId),
-    /// The approval request for a call, by generation.
-    Question(CallId, u32),
-    /// The answer to an approval request, by generation.
-    Answer(CallId, u32),
-    /// The external result of an attempt, counted from 1.
-    Result(CallId, u32),
-    /// The answer of an action that a layer performs once for a call.
-    Layer(CallId, Arc<str>),
-    /// A message of a session, numbered from 0 without gaps.
-    Message(SessionId, u64),
-    /// The settings of a run, by the number of the message that begins it.
-    Run(SessionId, u64),
-    /// Anything else.
-    Other(Arc<str>),
-}
-
-impl fmt::Display for RecordKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Stored keys: changing one of these texts would orphan existing records.
-            Self::Outcome(call) => write!(f, "outcome/{call}"),
-            Self::Requests(turn) => write!(f, "requests/{turn}"),
-            Self::Ended(turn) => write!(f, "ended/{turn}"),
-            Self::Successor(turn) => write!(f, "successor/{turn}"),
-            Self::Question(call, generation) => write!(f, "question/{call}/{generation}"),
-            Self::Answer(call, generation) => write!(f, "answer/{call}/{generation}"),
-            Self::Result(call, attempt) => write!(f, "result/{call}/{attempt}"),
-            Self::Layer(call, key) => write!(f, "layer/{call}/{key}"),
-            // Padded, so that the names sort like the numbers.
-            Self::Message(session, number) => write!(f, "message/{session}/{number:012}"),
-            Self::Run(session, number) => write!(f, "run/{session}/{number:012}"),
-            Self::Other(key) => write!(f, "other/{key}"),
-        }
-    }
 }
 
 /// A record that is written once.

@@ -409,7 +409,10 @@ impl SessionTitle {
     pub fn new(text: &str) -> Option<Self> {
         // Words up to the limit are enough: a message may be megabytes long.
         let mut title = String::new();
-        for word in text.split_whitespace().take(Self::MAX_CHARS) {
+        // A NUL counts as white space: PostgreSQL cannot store it in a text.
+        let words = text.split(|letter: char| letter.is_whitespace() || letter == '\0');
+        let words = words.filter(|word| !word.is_empty());
+        for word in words.take(Self::MAX_CHARS) {
             if !title.is_empty() {
                 title.push(' ');
             }
@@ -535,6 +538,7 @@ mod tests {
         let title = |text: &str| SessionTitle::new(text).map(|title| title.to_string());
         assert_eq!(title(" fix\n\tthe   bug "), Some("fix the bug".into()));
         assert_eq!(title(" \n "), None);
+        assert_eq!(title("a\0b \0"), Some("a b".into()));
         for text in ["ä".repeat(121), "ä ".repeat(500), "a".repeat(1_000_000)] {
             let short = title(&text).expect("a title");
             assert_eq!(short.chars().count(), SessionTitle::MAX_CHARS);

@@ -642,6 +642,10 @@ mod tests {
                 skill: "pdf".into(),
                 refunded: true,
             },
+            SessionEvent::MemoryRecalled {
+                memories: vec![crate::MemoryId::new(uuid::Uuid::from_u128(7))],
+                tokens: 50,
+            },
             SessionEvent::BudgetAlert(crate::BudgetAlert {
                 budget: "session".into(),
                 period: "total".into(),
@@ -664,6 +668,20 @@ mod tests {
                 scratchpad: String::new(),
                 budget: 3,
             },
+            SessionEvent::ImportedCall {
+                message: 1,
+                label: "c1".into(),
+                tool: "Read".into(),
+                arguments: Some(crate::Json::from("x")),
+            },
+            SessionEvent::ImportedResult {
+                message: 2,
+                label: "c1".into(),
+                tool: "Read".into(),
+                text: Some("x".into()),
+                text_bytes: Some(20_000),
+                is_error: true,
+            },
             SessionEvent::RunEnded {
                 end: crate::RunEnd::Suspended,
                 error: None,
@@ -677,8 +695,7 @@ mod tests {
             SessionEvent::NAMES
         );
         // A variant's field with the name of a common field could not be parsed again.
-        let common = serde_json::to_value(WireTurn::new(&full_turn()))
-            .expect("writes");
+        let common = serde_json::to_value(WireTurn::new(&full_turn())).expect("writes");
         for sample in &samples {
             let own = serde_json::to_value(sample).expect("writes");
             let twice = own

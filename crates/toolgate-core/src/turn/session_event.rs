@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{BudgetAlert, FinishReason, ModelErrorKind, RoutedModel, Usage};
+use crate::{BudgetAlert, FinishReason, Json, MemoryId, ModelErrorKind, RoutedModel, Usage};
 
 /// An event of a run: the part of the log that is about the model and not about tools.
 ///
@@ -85,6 +85,13 @@ pub enum SessionEvent {
         /// True if the iteration that loaded it does not count.
         refunded: bool,
     },
+    /// Memories were put into the instructions of the run, as quoted data.
+    MemoryRecalled {
+        /// The ids of the memories, most relevant first.
+        memories: Vec<MemoryId>,
+        /// The tokens that they were counted with.
+        tokens: u64,
+    },
     /// A budget has reached an alert threshold.
     BudgetAlert(BudgetAlert),
     /// A recursive agent over a large context has made a step.
@@ -105,6 +112,37 @@ pub enum SessionEvent {
         scratchpad: String,
         /// The used part of the budget that is closest to its limit, in percent.
         budget: u8,
+    },
+    /// Another program says that its model asked for this call. It was imported as history: no gate
+    /// of ours decided on it, and there is no receipt for it.
+    ImportedCall {
+        /// The number of the message in the session.
+        message: u64,
+        /// The label of the call in that program.
+        label: String,
+        /// The tool's name in that program.
+        tool: String,
+        /// The arguments, redacted; absent if redaction failed or they are too large.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        arguments: Option<Json>,
+    },
+    /// Another program says that this was the result of a call.
+    ImportedResult {
+        /// The number of the message in the session.
+        message: u64,
+        /// The label of the call in that program.
+        label: String,
+        /// The tool's name in that program.
+        tool: String,
+        /// The text for the model, redacted; of a long one its beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// The length of the whole redacted text in bytes, if `text` is only its beginning.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text_bytes: Option<u64>,
+        /// True if that program says that the call did not succeed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_error: bool,
     },
     /// The run has ended or is suspended.
     RunEnded {
@@ -241,15 +279,18 @@ impl SessionEvent {
             Self::InferenceFailed { .. } => "inference_failed",
             Self::HistoryCompacted { .. } => "history_compacted",
             Self::SkillLoaded { .. } => "skill_loaded",
+            Self::MemoryRecalled { .. } => "memory_recalled",
             Self::BudgetAlert(_) => "budget_alert",
             Self::RecursiveIteration { .. } => "recursive_iteration",
+            Self::ImportedCall { .. } => "imported_call",
+            Self::ImportedResult { .. } => "imported_result",
             Self::RunEnded { .. } => "run_ended",
         }
     }
 
     /// The wire names of all variants.
     // A test compares this list with `name`.
-    pub(crate) const NAMES: [&'static str; 10] = [
+    pub(crate) const NAMES: [&'static str; 13] = [
         "user_message",
         "model_routed",
         "inference_started",
@@ -257,8 +298,11 @@ impl SessionEvent {
         "inference_failed",
         "history_compacted",
         "skill_loaded",
+        "memory_recalled",
         "budget_alert",
         "recursive_iteration",
+        "imported_call",
+        "imported_result",
         "run_ended",
     ];
 }

@@ -81,6 +81,10 @@ uuid_id! {
     /// The id of a session: a conversation and its log.
     SessionId
 }
+uuid_id! {
+    /// The id of a memory: a short text that outlives its session.
+    MemoryId
+}
 
 /// The id of the approval of one invocation: `approval_<invocation id>`.
 ///

@@ -9,7 +9,7 @@ use serde_json::json;
 use toolgate_core::{
     AccountStore, Call, CallSeed, CatalogueStore, Checkpoint, EventStore, LedgerHead, LedgerKey,
     LedgerName, LedgerStore, LedgerVerification, MailboxStore, MemoryStore, RecordStore,
-    SealedEntry, StoreHandle, Timestamp,
+    SealedEntry, SearchStore, StoreHandle, Timestamp,
 };
 use toolgate_layers::{Ledger, LedgerError, ReceiptFilter, Receipts, verify_export};
 use toolgate_testkit::{TestClock, echo_under, seed};
@@ -180,6 +180,7 @@ impl RecordStore for TamperedStore {
         put_record_once(key: core::RecordKey, record: core::StoreRecord) -> Option<core::StoreRecord>;
         load_record(key: &core::RecordKey) -> Option<core::StoreRecord>;
         list_records(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
+        records_named(names: &core::ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
         messages(session: core::SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<core::MessageRecord>)>;
         put_blob(bytes: Bytes) -> core::Digest;
         blob(digest: core::Digest, range: Range<u64>) -> Option<Bytes>;
@@ -237,6 +238,32 @@ impl CatalogueStore for TamperedStore {
         hide_session(session: core::SessionId, at: Option<Timestamp>) -> ();
         rename_session(session: core::SessionId, title: core::SessionTitle) -> ();
         erase_session(session: core::SessionId, now: Timestamp) -> core::ErasedSessions;
+    }
+}
+
+impl SearchStore for TamperedStore {
+    passes_on! {
+        stale_sessions(limit: usize) -> Vec<core::StaleSession>;
+        index_batch(batch: core::IndexBatch) -> bool;
+        match_text(search: core::TextSearch) -> core::TextMatches;
+        match_vectors(search: core::VectorSearch) -> core::VectorMatches;
+        load_documents(ids: Vec<core::SearchDocumentId>) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
+        unembedded_documents(embedder: core::EmbedderId, limit: usize) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
+        put_vectors(embedder: core::EmbedderId, vectors: Vec<(core::SearchDocumentId, Vec<f32>)>) -> ();
+        session_directories() -> Vec<Arc<str>>;
+        search_counts(embedder: Option<core::EmbedderId>) -> core::SearchCounts;
+        clear_index() -> ();
+    }
+}
+
+impl core::MemoryRecordStore for TamperedStore {
+    passes_on! {
+        put_memory(draft: core::MemoryDraft) -> core::PutMemory;
+        memories(filter: core::MemoryFilter) -> Vec<core::StoredMemory>;
+        change_memory(id: core::MemoryId, change: core::MemoryChange) -> core::ChangedMemory;
+        put_memory_vector(id: core::MemoryId, key: core::Digest, vector: core::MemoryVector) -> bool;
+        mark_recalled(ids: Vec<core::MemoryId>, at: Timestamp) -> ();
+        forget_memories(filter: core::MemoryFilter) -> core::ForgottenMemories;
     }
 }
 

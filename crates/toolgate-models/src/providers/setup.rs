@@ -48,6 +48,14 @@ pub enum SetupError {
         /// The name of the header.
         name: String,
     },
+    /// No vector has so many dimensions.
+    #[error("a vector cannot have {found} dimensions; the number is between 1 and {most}")]
+    InvalidDimensions {
+        /// The number that was given.
+        found: usize,
+        /// The largest number.
+        most: usize,
+    },
     /// No provider has this name.
     #[error("there is no provider named {provider:?}{}; known are {known}", suggestion_suffix(.near.as_deref()))]
     UnknownProvider {

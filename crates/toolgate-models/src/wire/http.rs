@@ -130,6 +130,61 @@ impl ModelEndpoint {
         }
     }
 
+    /// Sends a request whose answer is one JSON document of at most `limit` bytes. The whole exchange may
+    /// take as long as a response may take to begin.
+    pub(crate) async fn fetch_json(
+        &self,
+        body: Vec<u8>,
+        limit: usize,
+    ) -> Result<Vec<u8>, WireFailure> {
+        let late = |_| {
+            let detail = "the server did not answer in time";
+            WireFailure::new(ModelErrorKind::Timeout, detail)
+        };
+        timeout(self.limits.start, self.exchange_json(body, limit))
+            .await
+            .map_err(late)?
+    }
+
+    async fn exchange_json(&self, body: Vec<u8>, limit: usize) -> Result<Vec<u8>, WireFailure> {
+        let request = self
+            .client
+            .post(self.url.clone())
+            .headers(self.headers.clone());
+        let request = request
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json");
+        let sent = request.body(body).send().await;
+        let mut response = sent.map_err(WireFailure::from_transport)?;
+        match response.status().as_u16() {
+            200..300 => {}
+            300..400 => return Err(redirect_failure(response.status().as_u16())),
+            status => {
+                let headers = response.headers().clone();
+                let body = self.read_error_body(response).await;
+                return Err(WireFailure::from_response(status, &headers, &body));
+            }
+        }
+        let mut bytes = Vec::new();
+        while let Some(chunk) = response
+            .chunk()
+            .await
+            .map_err(WireFailure::from_transport)?
+        {
+            if bytes.len() + chunk.len() > limit {
+                let detail = format!("the answer is larger than {limit} bytes");
+                return Err(WireFailure::malformed(detail));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+
+    /// Returns the address of the server, without path, query and credentials.
+    pub(crate) fn origin(&self) -> String {
+        self.url.origin().ascii_serialization()
+    }
+
     /// Adds the name of the model to a failure and redacts secrets, in one line of bounded length.
     pub(crate) fn to_model_error(&self, failure: WireFailure) -> ModelError {
         // Redacted before it is truncated: half of a key would no longer be found.

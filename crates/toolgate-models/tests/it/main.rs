@@ -2,4 +2,5 @@
 //! it is linked once.
 
 mod cassettes;
+mod embeddings;
 mod providers;

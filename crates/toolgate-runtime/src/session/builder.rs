@@ -15,9 +15,9 @@ use toolgate_core::{
 
 use crate::{
     Agent, Dispatcher, DispatcherBuilder, Documents, ModelBilling, OnCap, OnFailure,
-    RecursiveStrategy, Session, SessionError, Strategy,
+    RecursiveStrategy, RunEndHook, Session, SessionError, Strategy,
     agent::DelegatingRun,
-    session::{SessionShared, conversation::Conversation},
+    session::{SessionShared, conversation::Conversation, run_end::RunEndHooks},
 };
 
 /// Settings of every model request of the session.
@@ -79,6 +79,7 @@ pub struct SessionBuilder<Wiring = Ungated> {
     ask: RequestSettings,
     limits: RunLimits,
     strategies: Vec<Arc<dyn Strategy>>,
+    run_end: Vec<Arc<dyn RunEndHook>>,
     agents: Vec<Agent>,
     who: TurnInfo,
     labels: Vec<(String, String)>,
@@ -134,6 +135,7 @@ impl SessionBuilder<Ungated> {
             },
             limits,
             strategies: Vec::new(),
+            run_end: Vec::new(),
             agents: Vec::new(),
             who: TurnInfo::new(SessionId::new(nil), TurnId::new(nil)),
             labels: Vec::new(),
@@ -199,6 +201,7 @@ impl SessionBuilder<Ungated> {
             ask: self.ask,
             limits: self.limits,
             strategies: self.strategies,
+            run_end: self.run_end,
             agents: self.agents,
             who: self.who,
             budgets: self.budgets,
@@ -388,6 +391,12 @@ impl<Wiring> SessionBuilder<Wiring> {
         self
     }
 
+    /// Adds a hook that sees the end of every run, at most once each.
+    pub fn on_run_end(mut self, hook: impl RunEndHook) -> Self {
+        self.run_end.push(Arc::new(hook));
+        self
+    }
+
     /// Lets the model answer questions about documents that it cannot read as a whole, with a
     /// [`RecursiveStrategy`] of the usual limits. The session's model also reads the pieces.
     ///
@@ -525,6 +534,7 @@ impl<Wiring> SessionBuilder<Wiring> {
             conversation: Arc::new(tokio::sync::Mutex::new(conversation)),
             control: Mutex::new(None),
             keep_pending: AtomicBool::new(false),
+            run_end: RunEndHooks::new(self.run_end),
         })))
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod options;
 mod output;
 pub(crate) mod report;
 pub(crate) mod run;
+pub(crate) mod run_end;
 mod stored_options;
 pub(crate) mod stream;
 pub(crate) mod tools;
@@ -20,6 +21,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -37,6 +39,7 @@ use crate::{
         builder::{RequestSettings, RunLimits},
         conversation::{Conversation, ConversationState},
         run::{host_model::HostModel, steps::SessionRun},
+        run_end::RunEndHooks,
         stream::RunStream,
         tools::RunTools,
     },
@@ -92,6 +95,8 @@ pub(crate) struct SessionShared {
     pub(crate) control: Mutex<Option<RunControl>>,
     /// True if a run that is stopped leaves pending calls pending.
     pub(crate) keep_pending: AtomicBool,
+    /// The hooks at the end of runs.
+    pub(crate) run_end: RunEndHooks,
 }
 
 /// Access to the run that is under way.
@@ -349,6 +354,13 @@ impl Session {
             .await
     }
 
+    /// Waits until the hooks of runs that have ended are finished, at most for `limit`. Returns true
+    /// if none is running. A process that ends without it may stop a hook in the middle; the hook is
+    /// not run again for that run.
+    pub async fn wait_for_hooks(&self, limit: Duration) -> bool {
+        self.0.run_end.wait(limit).await
+    }
+
     pub(crate) fn shared(&self) -> &Arc<SessionShared> {
         &self.0
     }
@@ -380,6 +392,7 @@ impl SessionShared {
                 }
                 _ => self.open_run(conversation, options, cancel)?,
             };
+            run.look_back().await?;
             let (_, taken) = run.add_user_message(message, false);
             // A session that was idle may have been taken over; then the model is not asked.
             if !run.shared.journal().is_lease_current() {

@@ -226,6 +226,14 @@ impl DispatcherBuilder {
             .session
             .unwrap_or_else(|| SessionId::from_source(&*self.ids));
         let store = self.store.clone();
+        // Before the lease: what an imported session says about calls and decisions was not checked
+        // here, so resuming it could run a call that no gate has decided on.
+        if self.session.is_some()
+            && let Some(origin) = store.load_import_origin(session).await?
+        {
+            let format = origin.format;
+            return Err(DispatchError::Imported { session, format });
+        }
         let clock = self.clock.clone();
         let driving = SessionLease::acquire(
             session,

@@ -105,6 +105,14 @@ pub enum DispatchError {
         /// The session's id.
         session: SessionId,
     },
+    /// The session was imported. It is history and cannot be driven.
+    #[error("session {session} was imported ({format}) and cannot be resumed")]
+    Imported {
+        /// The session's id.
+        session: SessionId,
+        /// The format that it was imported from.
+        format: Arc<str>,
+    },
     /// There is no such turn.
     #[error("there is no turn {turn} in the store")]
     UnknownTurn {

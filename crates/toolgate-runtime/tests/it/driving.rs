@@ -10,10 +10,10 @@ use crate::common::{
 };
 use toolgate_core::{
     ApprovalAnswer, ApprovalFilter, ApprovalRequest, ApprovalState, Band, Call, CallId,
-    CatalogueStore, Clock, Decision, EventStore, InputKind, Layer, LeaseRequest, LeaseTerm,
-    LedgerDraft, LedgerName, LedgerStore, MailboxItem, MailboxStore, MemoryStore, Next, Outcome,
-    RecordKey, Registry, RejectCode, RunEnd, SealedEntry, SessionFilter, SessionId, Stack, Status,
-    StoreRecord, Suspension, TurnId, Verdict, from_fn,
+    CatalogueStore, Clock, Decision, EventStore, ImportOrigin, InputKind, Layer, LeaseRequest,
+    LeaseTerm, LedgerDraft, LedgerName, LedgerStore, MailboxItem, MailboxStore, MemoryStore, Next,
+    Outcome, RecordKey, Registry, RejectCode, RunEnd, SealedEntry, SessionFilter, SessionId, Stack,
+    Status, StoreRecord, Suspension, TurnId, Verdict, from_fn,
 };
 use toolgate_runtime::{
     CallResult, DispatchError, Dispatcher, DispatcherBuilder, RecoveredState, Session, TurnEnd,
@@ -124,6 +124,33 @@ async fn a_dropped_dispatcher_releases_its_store_before_its_lease_is_due() {
     tokio::time::timeout(Duration::from_secs(60), gone)
         .await
         .expect("the store is closed with its dispatcher");
+}
+
+#[tokio::test]
+async fn an_imported_session_is_not_driven() {
+    let session = SessionId::new(uuid::Uuid::from_u128(77));
+    for key in [
+        ImportOrigin::record_key(session),
+        ImportOrigin::archive_key(session),
+    ] {
+        let store = toolgate_core::StoreHandle::new(MemoryStore::new());
+        let origin = ImportOrigin {
+            format: "claude".into(),
+            source: None,
+        };
+        let put = store.put_json_once(key, origin.to_json()).await;
+        put.expect("writes");
+        let registry = registry(&Probe::default());
+        let builder = || {
+            Dispatcher::builder(stack(&registry))
+                .store(store.clone())
+                .session(session)
+        };
+        for builder in [builder(), builder().take_over()] {
+            let refused = builder.build().await;
+            assert!(matches!(refused, Err(DispatchError::Imported { .. })));
+        }
+    }
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ mod journal;
 mod one_way;
 mod operator_log;
 mod recursive;
+mod run_end;
 mod runs;
 mod screen_events;
 mod skills;

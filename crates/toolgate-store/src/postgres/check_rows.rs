@@ -12,6 +12,7 @@ use toolgate_core::{
 use super::{
     accounts::{account_row, charge_row},
     id::PgUuid,
+    memories::{CHECKED_MEMORIES, check_memory_row},
     read::RowError,
     session_checksum::{CHECKED_SQL, compare_checksum},
 };
@@ -48,6 +49,8 @@ pub(super) async fn check_checksums(
     let found = check_rows(connection, "charges", charges, |row| {
         is_content_intact(charge_row(row, 0))
     });
+    problems.extend(found.await?);
+    let found = check_rows(connection, "memories", CHECKED_MEMORIES, check_memory_row);
     problems.extend(found.await?);
     Ok(problems)
 }

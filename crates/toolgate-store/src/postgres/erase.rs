@@ -67,7 +67,7 @@ impl PostgresReader {
         Ok(erased)
     }
 
-    fn to_store_error(&self, bad: RowError) -> StoreError {
+    pub(super) fn to_store_error(&self, bad: RowError) -> StoreError {
         match bad {
             RowError::Column(error) => self.address.database_error(error).into(),
             RowError::Content(error) => error,
@@ -222,13 +222,22 @@ async fn clear_sessions(
     traces: &ErasureScope,
 ) -> Result<(), sqlx::Error> {
     for sql in [
+        "DELETE FROM search_signs WHERE document IN (SELECT id FROM search_documents WHERE session = ANY($1))",
+        "DELETE FROM search_vectors WHERE document IN (SELECT id FROM search_documents WHERE session = ANY($1))",
+        // The counts of a document begin with its number of words.
+        "WITH gone AS (DELETE FROM search_documents WHERE session = ANY($1)
+             RETURNING get_byte(counts, 0) + get_byte(counts, 1) * 256 AS words)
+         UPDATE search_state SET documents = documents - (SELECT count(*) FROM gone),
+             words = words - (SELECT sum(words) FROM gone), erasures = erasures + 1
+         WHERE EXISTS (SELECT 1 FROM gone)",
         "DELETE FROM events WHERE session = ANY($1)",
         "DELETE FROM posts WHERE session = ANY($1)",
         "DELETE FROM turns WHERE session = ANY($1)",
         "DELETE FROM approvals WHERE session = ANY($1)",
         "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
              hidden_at = NULL, parent = NULL, principal = NULL, labels = NULL, run = NULL, run_state = NULL,
-             run_at = NULL, title = NULL, directory = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
+             run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = false,
+             fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
          WHERE id = ANY($1)",
     ] {
         sqlx::query(sql).bind(session_ids(traces)).execute(&mut *connection).await?;

@@ -11,9 +11,11 @@ mod id;
 mod ledgers;
 mod locked_rows;
 mod mailbox;
+mod memories;
 mod plan;
 mod read;
 mod records;
+mod search;
 mod session_checksum;
 mod statement;
 mod writer;
@@ -29,6 +31,7 @@ use self::{
     mailbox::PostgresMailbox,
     plan::PostgresWritePlan,
     read::PostgresReader,
+    search::PostgresVectorCache,
     writer::{PostgresGroupWriter, PostgresQueuedWrite, PostgresWriteJob},
 };
 use crate::{DatabaseError, open::DEFAULT_PATIENCE};
@@ -46,6 +49,7 @@ use crate::{DatabaseError, open::DEFAULT_PATIENCE};
 pub struct PostgresStore {
     reads: Arc<PostgresReader>,
     posted: Arc<PostgresMailbox>,
+    vectors: PostgresVectorCache,
     queue: mpsc::UnboundedSender<Box<dyn PostgresWriteJob>>,
 }
 
@@ -99,6 +103,7 @@ impl PostgresStore {
         Ok(Self {
             reads,
             posted: Arc::default(),
+            vectors: PostgresVectorCache::default(),
             queue,
         })
     }

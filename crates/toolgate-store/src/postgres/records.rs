@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, ops::Range, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use sqlx::{Row, postgres::PgRow};
 use toolgate_core::{
-    Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
+    Digest, ErasureNames, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
 };
 
 use super::{PostgresStore, plan::PostgresWritePlan, read::RowError};
@@ -81,6 +81,39 @@ impl RecordStore for PostgresStore {
                     Arc::from(key.strip_prefix("other/").unwrap_or(&key)),
                     record,
                 ))
+            })
+            .await
+    }
+
+    async fn records_named(
+        &self,
+        names: &ErasureNames,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        let (first, end): (Vec<_>, Vec<_>) = names
+            .ranges()
+            .into_iter()
+            .map(|(first, end)| (first.into_bytes(), end.into_bytes()))
+            .unzip();
+        // One query for all ranges: a session has several for each of its calls.
+        let sql = "SELECT records.key, records.body, records.checksum
+                   FROM unnest($1::bytea[], $2::bytea[]) AS ranges (first, bound)
+                   JOIN records ON records.key >= ranges.first AND records.key < ranges.bound
+                   WHERE records.key > $3 ORDER BY records.key LIMIT $4";
+        let after = after.unwrap_or_default().as_bytes();
+        let ask = || {
+            sqlx::query(sql)
+                .bind(&first)
+                .bind(&end)
+                .bind(after)
+                .bind(limit_to_db(limit))
+        };
+        self.reads
+            .query_rows(ask, |row| {
+                let key = String::from_utf8_lossy(row.try_get(0)?).into_owned();
+                let record = record_columns(row, &key)?;
+                Ok((Arc::from(key), record))
             })
             .await
     }

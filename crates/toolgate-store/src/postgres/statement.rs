@@ -156,8 +156,8 @@ fn add_sessions(
             // Another process may create the same session at the same time: then this fails, and
             // the group is planned again.
             format!(
-                "INSERT INTO sessions ({columns}, title, directory, last_use, checksum)
-                 SELECT {columns}, coalesce(renamed, title), directory,
+                "INSERT INTO sessions ({columns}, title, is_retitled, directory, last_use, checksum)
+                 SELECT {columns}, coalesce(renamed, title), renamed IS NOT NULL, directory,
                      CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum
                  FROM {from}"
             )
@@ -171,6 +171,7 @@ fn add_sessions(
                      run_state = coalesce(new.run_state, sessions.run_state),
                      run_at = coalesce(new.run_at, sessions.run_at),
                      title = coalesce(new.renamed, sessions.title, new.title),
+                     is_retitled = (sessions.is_retitled OR new.renamed IS NOT NULL),
                      directory = coalesce(sessions.directory, new.directory), checksum = new.checksum,
                      last_use = CASE WHEN new.is_used THEN nextval('session_uses') ELSE sessions.last_use END
                  FROM {from} WHERE sessions.id = new.id"

@@ -151,7 +151,7 @@ impl CatalogueStore for SqliteStore {
         title: SessionTitle,
     ) -> Result<(), StoreError> {
         self.queue_write(move |tx| {
-            let sql = "UPDATE sessions SET title = ?2 WHERE id = ?1";
+            let sql = "UPDATE sessions SET title = ?2, is_retitled = 1 WHERE id = ?1";
             tx.execute(sql, params![session_bytes(session), title.as_str()])
                 .map(drop)
         })
@@ -163,8 +163,19 @@ impl CatalogueStore for SqliteStore {
         session: SessionId,
         now: Timestamp,
     ) -> Result<ErasedSessions, StoreError> {
-        self.queue_write(move |tx| tx.erase_session(session, now))
-            .await
+        self.unindex_session(session, now).await?;
+        let erased = self
+            .queue_write(move |tx| tx.erase_session(session, now))
+            .await;
+        if erased.is_ok() {
+            // The session is erased in any case; the next checkpoint empties the log.
+            let _ = self.truncate_wal().await;
+        } else {
+            // What was not erased is indexed again.
+            self.queue_unsynced_write(move |tx| tx.reindex_traces(session))
+                .await?;
+        }
+        erased
     }
 }
 

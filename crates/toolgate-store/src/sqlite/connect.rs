@@ -21,7 +21,7 @@ use crate::{
 const APPLICATION_ID: i64 = 0x7467_6174;
 
 /// The number of prepared statements that a connection caches; there are fewer different ones.
-const CACHED_STATEMENTS: usize = 96;
+const CACHED_STATEMENTS: usize = 128;
 
 /// Opens the connection for writing, and migrates the file if necessary.
 pub(super) fn open_writer(
@@ -129,6 +129,9 @@ fn configure_connection(connection: &Connection, options: &SqliteOptions) -> rus
             other => break other.map(drop)?,
         }
     }
+    // Deleted text is overwritten with zeros: what a user erases or forgets must not stay in free
+    // pages.
+    connection.pragma_update_and_check(None, "secure_delete", true, |row| row.get::<_, i64>(0))?;
     // In WAL mode, only FULL syncs every commit.
     connection.pragma_update(None, "synchronous", "FULL")?;
     if let Some(pages) = options.max_pages {

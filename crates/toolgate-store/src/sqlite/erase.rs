@@ -1,16 +1,78 @@
 //! Hides and erases sessions within the transaction of a group.
 
-use rusqlite::params;
+use std::time::Duration;
+
+use rusqlite::{OpenFlags, params};
 use toolgate_core::{
     Charge, ChargeFilter, ErasedSessions, ErasureNames, ErasureScope, Lease, SessionId, StoreError,
-    Timestamp,
+    TextRemains, Timestamp,
 };
 
-use super::transaction::{SqliteWriteTx, session_bytes};
+use super::{
+    SqliteStore, connect,
+    transaction::{SqliteWriteTx, session_bytes},
+};
 use crate::encoded::prefix_end;
 
 /// The number of events that are in memory at a time.
 const PAGE_EVENTS: usize = 1_000;
+
+/// The number of documents that are deleted from the index in one transaction.
+const UNINDEXED_AT_ONCE: usize = 16;
+
+/// The time for which emptying the WAL waits for other processes.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
+
+impl SqliteStore {
+    /// Deletes the words of a session and of its agents from the index before they are erased, in
+    /// small transactions: removing words from their pages takes long, and others have to write
+    /// meanwhile.
+    pub(super) async fn unindex_session(
+        &self,
+        session: SessionId,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let sessions = self
+            .queue_unsynced_write(move |tx| {
+                let traces = tx.collect_traces(session)?;
+                for session in traces.sessions() {
+                    tx.check_erasable(*session, now)?;
+                }
+                Ok(traces.sessions().clone())
+            })
+            .await?;
+        for session in sessions {
+            let delete =
+                move |tx: &SqliteWriteTx<'_>| tx.delete_some_documents(session, UNINDEXED_AT_ONCE);
+            while self.queue_unsynced_write(delete).await? {}
+        }
+        Ok(())
+    }
+
+    /// Moves the write-ahead log into the file and empties it: it has pages as they were before
+    /// something was deleted. A reader of another process can prevent that for as long as it reads;
+    /// then the next checkpoint does it.
+    pub(super) async fn truncate_wal(&self) -> Result<TextRemains, StoreError> {
+        let options = self.0.options.clone();
+        self.run_read(move |read| {
+            let failed = |error| StoreError::from(connect::database_error(read.path, error));
+            // The connections of this store read or are busy with writes.
+            let access = OpenFlags::SQLITE_OPEN_READ_WRITE;
+            let connection =
+                connect::open_connection(read.path, access, &options).map_err(failed)?;
+            let patience = options.busy_timeout.min(CHECKPOINT_PATIENCE);
+            connection.busy_timeout(patience).map_err(failed)?;
+            let busy = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                row.get::<_, i64>(0)
+            });
+            Ok(match busy.map_err(failed)? {
+                0 => TextRemains::Nothing,
+                _ => TextRemains::UntilCheckpoint,
+            })
+        })
+        .await
+    }
+}
 
 impl SqliteWriteTx<'_> {
     pub(super) fn hide_session(
@@ -38,8 +100,7 @@ impl SqliteWriteTx<'_> {
         // All checks come before the first change: a session that is leased must not be left half
         // erased.
         for session in traces.sessions() {
-            let standing = self.session_state(*session)?;
-            Lease::check_free(*session, standing.held.as_ref(), standing.fence, now)?;
+            self.check_erasable(*session, now)?;
             open.extend(self.open_charges(*session)?);
         }
         let mut erased = ErasedSessions::default();
@@ -53,6 +114,17 @@ impl SqliteWriteTx<'_> {
         }
         self.delete_records(&traces.record_names())?;
         Ok(erased)
+    }
+
+    /// Makes a session and those of its agents be indexed again.
+    pub(super) fn reindex_traces(&self, session: SessionId) -> Result<(), StoreError> {
+        self.forget_places(self.collect_traces(session)?.sessions())
+    }
+
+    /// Fails if a session is leased.
+    fn check_erasable(&self, session: SessionId, now: Timestamp) -> Result<(), StoreError> {
+        let standing = self.session_state(session)?;
+        Lease::check_free(session, standing.held.as_ref(), standing.fence, now)
     }
 
     /// Collects the session and the sessions of its agents.
@@ -108,6 +180,7 @@ impl SqliteWriteTx<'_> {
     /// Deletes everything of a session but its fence, which invalidates all leases so far. Returns
     /// whether there were events.
     fn clear_session(&self, session: SessionId) -> Result<bool, StoreError> {
+        self.delete_documents(session)?;
         let had_events = self.execute(
             "DELETE FROM events WHERE session = ?1",
             [session_bytes(session)],
@@ -118,7 +191,8 @@ impl SqliteWriteTx<'_> {
             "DELETE FROM approvals WHERE session = ?1",
             "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
                  hidden_at = NULL, parent = NULL, principal = NULL, labels = NULL, run = NULL, run_state = NULL,
-                 run_at = NULL, title = NULL, directory = NULL, fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
+                 run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = 0,
+                 fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
         ] {
             self.execute(sql, [session_bytes(session)])?;
         }

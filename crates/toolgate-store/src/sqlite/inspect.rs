@@ -51,7 +51,9 @@ impl SqliteStore {
             connect::open_connection(path, OpenFlags::SQLITE_OPEN_READ_WRITE, &options)
                 .map_err(failed)?;
         connect::check_ownership(path, &connection)?;
-        let pending = connect::pending_migrations(path, &connection)?.len() as i64;
+        let pending = connect::pending_migrations(path, &connection)?.len();
+        // Not counted: the numbers of versions may have gaps.
+        let applied = &migrations::SQLITE[..migrations::SQLITE.len() - pending];
         let newest = migrations::SQLITE.last().map_or(0, |step| step.version);
         // Takes the write lock and releases it at once: nothing is written.
         let locked = match connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK") {
@@ -73,7 +75,7 @@ impl SqliteStore {
             .map(problem)
             .collect();
         Ok(Some(SqliteInspection {
-            version: newest - pending,
+            version: applied.last().map_or(0, |step| step.version),
             newest,
             bytes,
             locked,

@@ -12,10 +12,12 @@ mod identity;
 mod inspect;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod queue;
 mod read;
 mod reader_pool;
 mod records;
+mod search;
 mod session_checksum;
 mod transaction;
 mod writer;
@@ -38,6 +40,7 @@ use self::{
     queue::JobQueue,
     read::SqliteReader,
     reader_pool::SqliteReaderPool,
+    search::SqliteVectorCache,
     transaction::SqliteWriteTx,
     writer::{SqliteWriteJob, SqliteWriter},
 };
@@ -81,6 +84,7 @@ struct OpenDatabase {
     queue: Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
     readers: SqliteReaderPool,
     posted: SqliteMailbox,
+    vectors: SqliteVectorCache,
     writer: Option<JoinHandle<()>>,
 }
 
@@ -123,6 +127,7 @@ impl SqliteStore {
             queue,
             readers,
             posted,
+            vectors: SqliteVectorCache::default(),
             writer,
         })))
     }

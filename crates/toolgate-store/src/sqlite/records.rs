@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use bytes::{Bytes, BytesMut};
 use rusqlite::{Row, params};
 use toolgate_core::{
-    Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
+    Digest, ErasureNames, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
 };
 
 use super::{SqliteStore, connect::database_error, read::SqliteReader, transaction::SqliteWriteTx};
@@ -66,6 +66,34 @@ impl RecordStore for SqliteStore {
                 }
                 let record = record_columns(row, &key).map_err(failed)??;
                 found.push((Arc::from(&key["other/".len()..]), record));
+            }
+            Ok(found)
+        })
+        .await
+    }
+
+    async fn records_named(
+        &self,
+        names: &ErasureNames,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        let ranges = names.ranges();
+        let after = after.unwrap_or_default().to_owned();
+        self.run_read(move |read| {
+            let sql = "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key LIMIT ?4";
+            let mut found = Vec::new();
+            // The ranges are in order and do not overlap, so the records are in order, too.
+            for (first, end) in ranges.iter().filter(|(_, end)| *end > after) {
+                let left = limit_to_db(limit - found.len());
+                found.extend(read.query_rows(sql, params![first, end, after, left], |row| {
+                    let key: String = row.get(0)?;
+                    let record = record_columns(row, &key)?;
+                    Ok(record.map(|record| (Arc::from(key), record)))
+                })?);
+                if found.len() >= limit {
+                    break;
+                }
             }
             Ok(found)
         })

@@ -336,8 +336,10 @@ async fn damage_is_an_error_or_a_problem_but_never_an_answer() {
         }
     }
     let mut bytes = fs::read(&path).expect("reads");
-    let middle = bytes.len() / 2 / 4096 * 4096;
-    bytes[middle..middle + 4096].fill(0xa5);
+    // A page of records, and not one of another table.
+    let is_full = |page: &&mut [u8]| page.iter().filter(|byte| **byte == b'x').count() > 2_000;
+    let page = bytes.chunks_exact_mut(4096).filter(is_full).nth(10);
+    page.expect("there are many records").fill(0xa5);
     fs::write(&path, &bytes).expect("writes");
     let found = match SqliteStore::open(&path) {
         Err(error) => Err(error),

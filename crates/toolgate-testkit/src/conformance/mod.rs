@@ -1,5 +1,6 @@
 //! Conformance suites for stores, executors and screens of other crates.
 
+mod archive;
 mod store;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -13,6 +14,7 @@ use toolgate_core::{
 
 use crate::fakes::{call_with, seed};
 
+pub use archive::{SampleSessions, check_archive, export_raw};
 pub use store::check_store;
 
 /// The findings of a suite.
@@ -324,7 +326,7 @@ mod tests {
     async fn the_memory_store_passes_the_suite() {
         let report = check_store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert_all();
-        assert_eq!(report.passed.len(), 55);
+        assert_eq!(report.passed.len(), 79);
     }
 
     #[tokio::test]

@@ -2,22 +2,25 @@
 
 use std::{path::Path, sync::Arc};
 
-use toolgate_core::{AnyLayer, Hooks, Keyring, Payer, Prices, Registry, Stack, StoreHandle};
+use toolgate_core::{
+    AnyLayer, Embedder, Hooks, Keyring, Payer, Prices, Registry, SearchService, Stack, StoreHandle,
+};
 use toolgate_layers::{
     CommandHooks, Config, Configurable as _, ConfiguredHooks, FilePreview, KnownSecrets, PathBase,
     Resources, RuleBook, SecretScanner, SecretScannerOptions, SharedRedactor,
 };
-use toolgate_runtime::Skills;
+use toolgate_runtime::{Memory, Skills};
 
 use crate::{
     Error, Result,
     gate::{
-        AgentsSection, ApproveMode, HooksSection, ProjectInstructions, RoutingSection, RunSection,
-        agents,
+        AgentsSection, ApproveMode, HooksSection, MemorySection, ProjectInstructions,
+        RoutingSection, RunSection, agents,
         approve::{SharedApprover, apply_mode, standing_approver},
         builder::GateOptions,
-        models,
+        memory, models,
     },
+    search::SearchSection,
 };
 
 /// Everything that is built from the configuration, together.
@@ -36,6 +39,9 @@ pub(super) struct GateAssembly {
     pub(super) prices: Prices,
     pub(super) skills: Option<Skills>,
     pub(super) project: ProjectInstructions,
+    pub(super) search: SearchService,
+    pub(super) memory_section: MemorySection,
+    pub(super) memory: Memory,
 }
 
 impl GateAssembly {
@@ -66,6 +72,10 @@ impl GateAssembly {
             let options = SecretScannerOptions::default();
             SharedRedactor::new(SecretScanner::with_options(options, known))
         });
+        let memory_section = MemorySection::of(&config)?;
+        let embedder = open_embedder(options, &config)?;
+        let memory = memory::build_memory(options, store, &redactor, embedder.clone());
+        memory::install_tools(&memory_section, &memory, registry)?;
         install_hooks(&hooks, &config, &stack, &shared_hooks, &redactor)?;
         let prices = match &options.prices {
             Some(prices) => prices.clone(),
@@ -76,6 +86,7 @@ impl GateAssembly {
         Ok(Self {
             agents: AgentsSection::of(&config)?,
             project: ProjectInstructions::find(options, &run)?,
+            search: search_service(options, store, embedder),
             routing,
             config,
             run,
@@ -87,7 +98,30 @@ impl GateAssembly {
             payer,
             prices,
             skills,
+            memory_section,
+            memory,
         })
+    }
+}
+
+/// Returns what turns texts into vectors, for search and memories: the embedder of the builder, or
+/// else that of the section `[search]`.
+fn open_embedder(options: &GateOptions, config: &Config) -> Result<Option<Arc<dyn Embedder>>> {
+    match &options.embedder {
+        Some(embedder) => Ok(Some(embedder.clone())),
+        None => config.section::<SearchSection>()?.open_embedder(),
+    }
+}
+
+fn search_service(
+    options: &GateOptions,
+    store: &StoreHandle,
+    embedder: Option<Arc<dyn Embedder>>,
+) -> SearchService {
+    let service = SearchService::new(store.clone(), options.dispatch.clock().clone());
+    match embedder {
+        Some(embedder) => service.with_embedder(embedder),
+        None => service,
     }
 }
 

@@ -7,9 +7,9 @@ use std::{
 };
 
 use toolgate_core::{
-    Approver, BudgetRule, Clock, IdSource, Keyring, Layer, MemoryStore, Payer, Prices, Principal,
-    Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId, StoreHandle, Tool,
-    ToolSpec,
+    Approver, BudgetRule, Clock, Embedder, IdSource, Keyring, Layer, MemoryStore, Payer, Prices,
+    Principal, Redactor, RegisterError, Registration, Registry, RulePublicKey, SessionId,
+    StoreHandle, Tool, ToolSpec,
 };
 use toolgate_layers::{Catalog, Config, Configurable, PolicyRule, Resources, SharedRedactor};
 use toolgate_runtime::{DispatcherBuilder, OnFailure, RoutingHook, SystemClock, TimeOrderedIds};
@@ -63,6 +63,7 @@ pub(super) struct GateOptions {
     pub(super) user: Option<Principal>,
     pub(super) payer: Option<Payer>,
     pub(super) prices: Option<Prices>,
+    pub(super) embedder: Option<Arc<dyn Embedder>>,
     pub(super) approver: Option<SharedApprover>,
     pub(super) approve: Option<ApproveMode>,
     pub(super) rule_keys: Vec<RulePublicKey>,
@@ -157,6 +158,7 @@ impl GateBuilder {
                 user: None,
                 payer: None,
                 prices: None,
+                embedder: None,
                 approver: None,
                 approve: None,
                 rule_keys: Vec::new(),
@@ -315,6 +317,14 @@ impl GateBuilder {
         let given = self.options.prices.is_some();
         self.reject_second(given, "price table");
         self.options.prices = Some(prices);
+        self
+    }
+
+    /// Sets what turns texts into vectors for search and memories, in place of `[search] embedder`.
+    pub fn embedder(mut self, embedder: impl Embedder) -> Self {
+        let given = self.options.embedder.is_some();
+        self.reject_second(given, "embedder");
+        self.options.embedder = Some(Arc::new(embedder));
         self
     }
 

@@ -10,6 +10,7 @@ mod config_file;
 mod instructions;
 mod isolation;
 mod local_account;
+mod memory;
 mod models;
 mod named_files;
 mod sections;
@@ -20,14 +21,16 @@ mod trust;
 use std::path::Path;
 
 use serde_json::Value;
+use toolgate_archive::{Exporter, Importer};
 use toolgate_core::{
     Approver, CallEnv, CallSeed, Checkpoint, Keyring, LedgerKey, ModelSource, Principal, Redactor,
-    RegisterError, Registry, SessionId, Stack, StoreHandle, Tool, ToolName, ToolRequest, ToolSpec,
-    View,
+    RegisterError, Registry, SearchService, SessionId, Stack, StoreHandle, Tool, ToolName,
+    ToolRequest, ToolSpec, View,
 };
 use toolgate_layers::{Config, Explanation, Ledger, LedgerError, Resources, RuleBook};
 use toolgate_runtime::{
     ApprovalService, Dispatcher, DispatcherBuilder, Gated, Session, SessionBuilder,
+    index_after_runs,
 };
 
 #[cfg(feature = "tools")]
@@ -45,6 +48,7 @@ pub use self::{
     config_file::{CONFIG_NAME, ConfigFile, ConfigOwner, ConfigTrust},
     instructions::{INSTRUCTION_NAMES, InstructionsFile, ProjectInstructions},
     local_account::local_account,
+    memory::MemorySection,
     models::{
         ModelOptions, is_provider, key_variables, load_prices, open_configured_model, open_model,
         parse_model_name,
@@ -323,7 +327,8 @@ impl Gate {
         };
         let prepared = setup.prepare_model(model)?;
         let session = Session::ungated(prepared.model.clone(), self.registry.clone());
-        let mut builder = self.wire(session).may_use(prepared.may_use.clone());
+        let builder = self.wire(session).may_use(prepared.may_use.clone());
+        let mut builder = self.wire_memory(builder, self.memory_model(&setup)?);
         for agent in &self.assembly.agents.0 {
             let agent = agents::build_agent(agent, &setup, &prepared, &self.registry)?;
             builder = builder.agent(agent);
@@ -345,7 +350,8 @@ impl Gate {
     /// Fails if something that the gate owns was given twice.
     pub fn host_session_builder(&self) -> Result<SessionBuilder<Gated>> {
         self.check()?;
-        Ok(self.wire(Session::ungated_host(self.registry.clone())))
+        let session = self.wire(Session::ungated_host(self.registry.clone()));
+        Ok(self.wire_memory(session, None))
     }
 
     fn check(&self) -> Result<()> {
@@ -408,7 +414,7 @@ impl Gate {
     }
 
     fn dispatcher_setup(&self) -> impl FnOnce(DispatcherBuilder) -> DispatcherBuilder + use<> {
-        let store = self.store.clone();
+        let store = index_after_runs(self.store.clone(), self.search());
         let keyring = self.keyring.clone();
         let redactor = self.assembly.redactor.clone();
         let approver = self.assembly.approver.clone();
@@ -490,6 +496,49 @@ impl Gate {
             .keyring(self.keyring.clone())
             .redactor(self.assembly.redactor.clone())
             .notify_layers(&self.assembly.stack)
+    }
+
+    /// Returns the search over all sessions of the store.
+    pub fn search(&self) -> SearchService {
+        self.assembly.search.clone()
+    }
+
+    /// Returns an exporter of the sessions in the store, with the redactor of the gate.
+    ///
+    /// ```
+    /// use std::io::Cursor;
+    /// use toolgate::{Gate, archive::{ExportFormat, ExportOptions, ExportRedaction}, model::ScriptedModel};
+    ///
+    /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// let here = Gate::in_memory()?;
+    /// let session = here.session(ScriptedModel::new(["Hello."])).await?;
+    /// session.run("Hi.").await?;
+    /// let mut page = Vec::new();
+    /// let done = here.exporter().export(&[session.id()], &ExportOptions::default(), &mut page).await?;
+    /// assert!(done.redacted && String::from_utf8(page)?.contains("Hello."));
+    ///
+    /// let raw = ExportOptions { format: ExportFormat::Json, redaction: ExportRedaction::Raw, ..ExportOptions::default() };
+    /// let mut file = Vec::new();
+    /// here.exporter().export(&[session.id()], &raw, &mut file).await?;
+    /// let there = Gate::in_memory()?;
+    /// let results = there.importer().import_archive(Cursor::new(&file)).await?;
+    /// assert_eq!((results[0].session, results[0].message_count), (session.id(), 2));
+    /// let resumed = there.open_session(session.id(), ScriptedModel::new(["No."])).await;
+    /// assert!(resumed.is_err_and(|error| error.to_string().contains("cannot be resumed")));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn exporter(&self) -> Exporter {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        Exporter::new(self.store.clone()).redactor(redactor)
+    }
+
+    /// Returns an importer into the store. The text of other programs passes the redactor of the gate
+    /// before it is stored.
+    pub fn importer(&self) -> Importer {
+        let redactor = std::sync::Arc::new(self.assembly.redactor.clone());
+        let now = self.options.dispatch.clock().now();
+        Importer::new(self.store.clone(), now).redactor(redactor)
     }
 
     /// Returns the standing rules, which decide on requests beforehand.

@@ -14,7 +14,10 @@ use toolgate_layers::Config;
 
 use crate::{
     Error, Result,
-    gate::{AgentsSection, HooksSection, RoutingSection, RunSection, sections::script_path},
+    gate::{
+        AgentsSection, HooksSection, MemorySection, RoutingSection, RunSection,
+        sections::script_path,
+    },
 };
 
 /// The most bytes and the most files that a configuration may name and be trusted with.
@@ -26,10 +29,12 @@ pub(super) fn list_named_files(config: &Config) -> Result<Vec<PathBuf>> {
     let run = RunSection::of(config)?;
     let agents = AgentsSection::of(config)?;
     let routing = RoutingSection::of(config)?;
+    let memory = MemorySection::of(config)?;
     let models = run
         .model
         .iter()
         .chain(agents.0.iter().filter_map(|agent| agent.model.as_ref()))
+        .chain(&memory.model)
         .map(String::as_str);
     let scripts = models
         .chain(routing.0.models())

@@ -14,9 +14,10 @@ use toolgate_runtime::{OnCap, OnFailure, RetryPolicy, RoutingConfig};
 use crate::{
     Error, Result,
     gate::{
-        ApproveMode,
+        ApproveMode, MemorySection,
         models::{SCRIPT_PROVIDER, parse_model_name},
     },
+    search::SearchSection,
 };
 
 /// `[run]`: the options of a run.
@@ -290,7 +291,7 @@ impl ToolsSection {
 }
 
 /// Returns the name of a model, with the file of a scripted one as seen from `directory`.
-fn resolve_script(directory: &Path, name: String) -> String {
+pub(super) fn resolve_script(directory: &Path, name: String) -> String {
     match script_path(&name) {
         Some(path) => format!("{SCRIPT_PROVIDER}:{}", directory.join(path).display()),
         None => name,
@@ -322,6 +323,8 @@ pub fn gate_catalog() -> Catalog {
         .with_section::<RoutingSection>()
         .with_section::<StandingRulesSection>()
         .with_section::<HooksSection>()
+        .with_section::<SearchSection>()
+        .with_section::<MemorySection>()
         .with_section::<AgentsSection>();
     #[cfg(feature = "tools")]
     let catalog = catalog.with_section::<ToolsSection>();

@@ -4,6 +4,7 @@
 use serde_json::json;
 use toolgate::{
     Registry, Stack,
+    memory::{MemoryFilter, MemoryId},
     session::Dispatcher,
     store::{ErasedSessions, Lease, StoreError, StoreHandle},
     value::SessionId,
@@ -40,6 +41,11 @@ pub(super) async fn delete_sessions(
             "Events, messages, results, approvals and undo data are erased permanently, with those of its agents.\n\
              Receipts stay, because their chain has to stay intact; so do budgets, and the bytes of long outputs.",
         )?;
+        cx.out.print_line(if args.memories {
+            "The memories that came from it are deleted, too."
+        } else {
+            "The memories that came from it stay; --memories deletes them, too."
+        })?;
     }
     let count = if sessions.len() == 1 {
         "this session".to_owned()
@@ -49,10 +55,14 @@ pub(super) async fn delete_sessions(
     require_confirmation(cx, &format!("Erase {count} permanently?"), args.yes)?;
     for session in sessions {
         let erased = erase_session(&store, session).await?;
+        let memories = forget_memories(&store, session, args.memories).await?;
         if cx.out.is_json() {
-            cx.out.print_json(
-                &json!({ "session": session, "state": "erased", "erased": erased.sessions }),
-            )?
+            cx.out.print_json(&json!({
+                "session": session,
+                "state": "erased",
+                "erased": erased.sessions,
+                "memories": memories,
+            }))?
         } else {
             cx.out.print_line(format_args!(
                 "{} {}",
@@ -62,6 +72,19 @@ pub(super) async fn delete_sessions(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Deletes the memories that came from a session, if that is wanted, and returns their ids.
+async fn forget_memories(
+    store: &StoreHandle,
+    session: SessionId,
+    wanted: bool,
+) -> Result<Vec<MemoryId>, CliError> {
+    if !wanted {
+        return Ok(Vec::new());
+    }
+    let filter = MemoryFilter::of_session(session);
+    Ok(store.forget_memories(filter).await?.ids)
 }
 
 pub(super) async fn restore_sessions(

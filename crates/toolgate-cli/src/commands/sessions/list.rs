@@ -6,9 +6,10 @@ use serde_json::json;
 use toolgate::{
     RunEnd,
     event::Cost,
+    search::{SearchTime, is_project, split_words},
     store::{
-        ApprovalFilter, ApprovalState, HiddenSessions, RunState, SessionFilter, SessionRow,
-        SessionTitle, StoreError, StoreHandle,
+        ApprovalFilter, ApprovalState, HiddenSessions, ImportOrigin, RunState, SessionFilter,
+        SessionRow, SessionTitle, StoreError, StoreHandle,
     },
     value::{Labels, Principal, SessionId},
 };
@@ -16,6 +17,7 @@ use toolgate::{
 use super::SessionsListArgs;
 use crate::{
     CliError, CommandContext, Exit,
+    commands::search::resolve_project,
     env::{holders::SessionHolder, ids, style, times},
     show::{
         render::{StyledLine, TextTable},
@@ -52,6 +54,8 @@ enum SessionStatus {
     Lost,
     /// Something is open, and it has no driver.
     Open,
+    /// It was imported and is history.
+    Imported(ImportOrigin),
     /// An event of it cannot be read.
     Damaged,
 }
@@ -67,8 +71,12 @@ pub(super) async fn list_sessions(
         if entries.len() >= args.limit {
             break;
         }
-        if args.all || row.parent.is_none() {
-            entries.push(load_entry(&store, row).await?);
+        if (args.all || row.parent.is_none()) && matches_row(&row, args, cx) {
+            let entry = load_entry(&store, row).await?;
+            let is_wanted = |status: &String| entry.stands.json_word() == status;
+            if args.status.as_ref().is_none_or(is_wanted) {
+                entries.push(entry);
+            }
         }
     }
     entries.reverse();
@@ -77,10 +85,56 @@ pub(super) async fn list_sessions(
             .iter()
             .try_for_each(|entry| cx.out.print_json(&entry_json(entry)))?
     } else {
-        let is_narrowed = args.unfinished || args.principal.is_some() || !args.labels.is_empty();
+        let is_narrowed = args.is_narrowed();
         print_entries(cx, &entries, is_narrowed)?
     }
     Ok(Exit::Done)
+}
+
+impl SessionsListArgs {
+    /// Checks whether not every session is asked for.
+    fn is_narrowed(&self) -> bool {
+        self.unfinished
+            || self.principal.is_some()
+            || !self.labels.is_empty()
+            || self.project.is_some()
+            || self.after.is_some()
+            || self.before.is_some()
+            || self.status.is_some()
+            || self.title.is_some()
+    }
+}
+
+/// Checks whether a session passes the filters that need only its row.
+fn matches_row(row: &SessionRow, args: &SessionsListArgs, cx: &CommandContext) -> bool {
+    let now = times::current_time();
+    let is_project = |wanted: &String| {
+        let wanted = resolve_project(cx, wanted);
+        row.directory
+            .as_deref()
+            .is_some_and(|directory| is_project(directory, &wanted))
+    };
+    let title = row.title.as_ref().map_or("", SessionTitle::as_str);
+    let has_words = |wanted: &String| {
+        let known = split_words(title);
+        let mut wanted = split_words(wanted).into_iter();
+        wanted.all(|word| known.iter().any(|known| known.text == word.text))
+    };
+    args.project.as_ref().is_none_or(is_project)
+        && args
+            .after
+            .is_none_or(|after| row.updated_at >= after.resolve(now))
+        && args
+            .before
+            .is_none_or(|before| row.updated_at < before.resolve(now))
+        && args.title.as_ref().is_none_or(has_words)
+}
+
+/// Parses a time of the command line.
+pub(super) fn parse_search_time(text: &str) -> Result<SearchTime, String> {
+    SearchTime::parse(text).ok_or_else(|| {
+        "write a date such as 2026-01-31, a time such as 2026-01-31T12:00:00Z, or an age such as 3d".to_owned()
+    })
 }
 
 /// Parses a label of the command line.
@@ -166,6 +220,11 @@ async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry
         (None, 0, 0, None) if screen.open_calls().next().is_none() => SessionStatus::Settled,
         (None, 0, 0, None) => SessionStatus::Open,
     };
+    // Whatever its events say: it is history, and nothing of it can be resumed or decided here.
+    let stands = match (store.load_import_origin(row.session).await?, stands) {
+        (None, stands) | (Some(_), stands @ SessionStatus::Damaged) => stands,
+        (Some(origin), _) => SessionStatus::Imported(origin),
+    };
     Ok(SessionEntry {
         words: session_subject(&row, &screen),
         calls: screen.calls().len(),
@@ -234,6 +293,7 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
         "title": row.title.as_ref().map(SessionTitle::as_str), "directory": row.directory.as_deref(),
+        "imported_from": stands.imported_from(),
         "hidden_at": row.hidden_at, "principal": row.principal, "labels": row.labels,
         "last_run": row.last_run.map(|last| json!({ "run": last.run, "state": last.state.as_str(), "at": last.at })),
     })
@@ -300,6 +360,21 @@ fn short_path(path: &Path) -> String {
 }
 
 impl SessionStatus {
+    /// Returns the format from which the session was imported, if it was.
+    fn imported_from(&self) -> Option<&str> {
+        match self {
+            Self::Imported(origin) => Some(&origin.format),
+            Self::Driven(_)
+            | Self::Waiting(_)
+            | Self::Decided
+            | Self::Ended(_)
+            | Self::Settled
+            | Self::Lost
+            | Self::Open
+            | Self::Damaged => None,
+        }
+    }
+
     /// Returns the word for JSON.
     fn json_word(&self) -> &'static str {
         match self {
@@ -309,6 +384,7 @@ impl SessionStatus {
             Self::Decided => "decided",
             Self::Ended(RunEnd::Completed) | Self::Settled => "done",
             Self::Lost => "lost",
+            Self::Imported(_) => "imported",
             Self::Damaged => "damaged",
             Self::Ended(RunEnd::Cancelled) | Self::Open => "interrupted",
             Self::Ended(end) => end.as_str(),
@@ -321,6 +397,10 @@ impl SessionStatus {
             Self::Driven(holder) => style::note(format!("running ({holder})")),
             Self::Decided => style::note("decided, can be resumed"),
             Self::Lost => style::warn("process lost, can be resumed"),
+            Self::Imported(origin) => {
+                let format = style::escape_controls(&origin.format);
+                style::dim(format!("imported ({format})"))
+            }
             Self::Damaged => style::bad("damaged; `toolgate doctor --deep` says where"),
             Self::Waiting(1) => style::warn("1 pending approval"),
             Self::Waiting(count) => style::warn(format!("{count} pending approvals")),

@@ -3,10 +3,12 @@
 
 mod delete;
 mod list;
+mod rename;
 mod show;
 mod undo;
 
 use clap::{Args, Subcommand};
+use toolgate::search::SearchTime;
 
 use super::run::RunArgs;
 use crate::{CliError, CommandContext, Exit, SessionArgs, env::runtime};
@@ -36,6 +38,8 @@ pub enum SessionsCommand {
     Resume(Box<SessionResumeArgs>),
     /// Undo a session's file changes
     Undo(SessionUndoArgs),
+    /// Give a session a title
+    Rename(SessionRenameArgs),
     /// Hide sessions, or erase them permanently
     Delete(SessionDeleteArgs),
     /// Restore hidden sessions
@@ -64,6 +68,21 @@ pub struct SessionsListArgs {
     /// Only sessions with this label; can be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = list::parse_label)]
     pub labels: Vec<(String, String)>,
+    /// Only sessions in this directory, or one whose path ends so
+    #[arg(long, value_name = "DIR")]
+    pub project: Option<String>,
+    /// Only sessions last used at this time or later: a date (2026-01-31), a time, or an age (3d)
+    #[arg(long, value_name = "TIME", value_parser = list::parse_search_time)]
+    pub after: Option<SearchTime>,
+    /// Only sessions last used before this time
+    #[arg(long, value_name = "TIME", value_parser = list::parse_search_time)]
+    pub before: Option<SearchTime>,
+    /// Only sessions with this status, as in the JSON: done, waiting, running, lost, failed …
+    #[arg(long, value_name = "STATUS")]
+    pub status: Option<String>,
+    /// Only sessions whose title contains these words
+    #[arg(long, value_name = "WORDS")]
+    pub title: Option<String>,
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
@@ -133,6 +152,19 @@ pub struct SessionUndoArgs {
     pub yes: bool,
 }
 
+/// Gives a session a title, which `sessions list` shows and `search` finds.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolgate sessions rename 4c21 Certificate of the shop")]
+pub struct SessionRenameArgs {
+    /// The session: an id, or a part of one
+    pub id: String,
+    /// The title
+    #[arg(required = true, value_name = "TITLE")]
+    pub title: Vec<String>,
+}
+
 /// Hides sessions, or erases them permanently. Receipts stay either way.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -146,6 +178,9 @@ pub struct SessionDeleteArgs {
     /// Erase them permanently instead of hiding them
     #[arg(long)]
     pub erase: bool,
+    /// Also delete the memories that came from them
+    #[arg(long, requires = "erase")]
+    pub memories: bool,
     /// Do not ask for confirmation
     #[arg(long, short)]
     pub yes: bool,
@@ -170,6 +205,7 @@ pub(crate) fn run(args: &SessionsArgs, cx: &CommandContext) -> Result<Exit, CliE
         SessionsCommand::Show(args) => runtime::block_on(show::show_session(args, cx)),
         SessionsCommand::Resume(args) => resume_session(args, cx),
         SessionsCommand::Undo(args) => runtime::block_on(undo::run_undo(args, cx)),
+        SessionsCommand::Rename(args) => runtime::block_on(rename::rename_session(args, cx)),
         SessionsCommand::Delete(args) => runtime::block_on(delete::delete_sessions(args, cx)),
         SessionsCommand::Restore(args) => runtime::block_on(delete::restore_sessions(args, cx)),
     }

@@ -6,6 +6,7 @@ use anstyle::Style;
 use serde_json::json;
 use toolgate::{
     Event, Status,
+    archive::Importer,
     event::EventBody,
     store::StoreHandle,
     value::{CallId, SessionId, Timestamp},
@@ -47,8 +48,32 @@ pub(super) async fn show_session(
     } else {
         let screen = fold_whole(cx, &store, session).await?;
         print_session(cx, session, &screen, &OperatorDetails::default())?;
+        print_origin(cx, &store, session).await?;
     }
     Ok(Exit::Done)
+}
+
+/// Says where an imported session comes from, and whether its receipts verify.
+async fn print_origin(
+    cx: &CommandContext,
+    store: &StoreHandle,
+    session: SessionId,
+) -> Result<(), CliError> {
+    let Some(origin) = store.load_import_origin(session).await? else {
+        return Ok(());
+    };
+    let format = style::escape_controls(&origin.format);
+    cx.out.print_note(style::dim(format!(
+        "imported ({format}): history, which cannot be resumed"
+    )))?;
+    let importer = Importer::new(store.clone(), times::current_time());
+    for ledger in importer.verify_receipts(session, None).await? {
+        cx.out.print_note(style::dim(format!(
+            "{} receipts came with it; their part of the ledger {} up to record {} is unbroken",
+            ledger.receipts, ledger.ledger, ledger.last
+        )))?;
+    }
+    Ok(())
 }
 
 /// What only the operator reads of the calls of a session, by call. It was redacted when it was

@@ -123,6 +123,12 @@ pub const BINDINGS: &[KeyBinding] = &[
     ),
     bind_keys(
         KeyContext::Anywhere,
+        &[ctrl_char('g')],
+        KeyAction::SearchSessions,
+        "search all sessions",
+    ),
+    bind_keys(
+        KeyContext::Anywhere,
         &[ctrl_char('r')],
         KeyAction::Resume,
         "resume a stopped run",

@@ -74,6 +74,8 @@ pub enum KeyAction {
     Explain,
     /// Search the conversation.
     Search,
+    /// Search all sessions.
+    SearchSessions,
     /// The next match.
     NextMatch,
     /// The previous match.

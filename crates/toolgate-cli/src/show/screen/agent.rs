@@ -130,7 +130,10 @@ impl AgentView {
             }
             SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::BudgetAlert(_)
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. }
             | SessionEvent::RecursiveIteration { .. } => {
                 let note = describe_step(event);
                 self.items.extend(note.map(ConversationItem::Note));
@@ -215,6 +218,10 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
             format!("history compacted: the first {skipped} messages are left out, {kept} remain")
         }
         SessionEvent::SkillLoaded { skill, .. } => format!("loaded the skill {skill}"),
+        SessionEvent::MemoryRecalled { memories, tokens } => format!(
+            "recalled {} (about {tokens} tokens); `toolgate memory why ID` shows their sources",
+            count_memories(memories.len())
+        ),
         SessionEvent::BudgetAlert(alert) => format!(
             "{} % of {} is used: {} of {}",
             alert.percent, alert.budget, alert.spent, alert.limit
@@ -225,6 +232,24 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
             summary,
             ..
         } => format!("step {iteration} of {max}: {summary}"),
+        SessionEvent::ImportedCall {
+            tool, arguments, ..
+        } => {
+            let arguments = arguments.as_ref().map(ToString::to_string);
+            format!("{tool} {}", arguments.unwrap_or_default())
+        }
+        SessionEvent::ImportedResult {
+            tool,
+            text,
+            is_error,
+            ..
+        } => {
+            let state = if *is_error { "failed" } else { "result" };
+            format!(
+                "{tool}, {state}: {}",
+                text.as_deref().unwrap_or("(not shown)")
+            )
+        }
         SessionEvent::UserMessage { .. }
         | SessionEvent::InferenceStarted { .. }
         | SessionEvent::InferenceFinished { .. }
@@ -232,6 +257,13 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
         | SessionEvent::ModelRouted(_)
         | SessionEvent::RunEnded { .. } => return None,
     })
+}
+
+fn count_memories(count: usize) -> String {
+    match count {
+        1 => "1 memory".to_owned(),
+        more => format!("{more} memories"),
+    }
 }
 
 /// Returns the line about a request that is sent again.

@@ -104,7 +104,10 @@ impl SessionScreen {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
+            | SessionEvent::MemoryRecalled { .. }
             | SessionEvent::RecursiveIteration { .. }
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. }
             | SessionEvent::RunEnded { .. } => {}
         }
         self.agents[agent].apply_loop(happened);

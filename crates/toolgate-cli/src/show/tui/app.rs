@@ -15,6 +15,7 @@ use super::{
     input::MessageInput,
     message::SessionChoice,
     search::ConversationSearch,
+    session_hits::SessionHits,
     transcript::{Transcript, TranscriptSource, VisibleLine},
 };
 use crate::show::{
@@ -101,6 +102,12 @@ pub(crate) enum OverlayWindow {
     Sessions {
         choices: Vec<SessionChoice>,
         filter: String,
+        selected: usize,
+    },
+    /// Search over all sessions: the field, the hits of the last search, and the selected one.
+    Hits {
+        words: String,
+        found: SessionHits,
         selected: usize,
     },
     /// The search field.

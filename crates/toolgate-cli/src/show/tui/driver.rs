@@ -475,6 +475,8 @@ impl ChatDriver {
             // A run that does not stop in time is recovered when the session is resumed.
             let _ = timeout(SAVE_TIMEOUT, run).await;
         }
+        // The screen is given back already.
+        self.carrier.session.wait_for_hooks(SAVE_TIMEOUT).await;
     }
 }
 

@@ -1,8 +1,10 @@
 //! Carries out the effects of the update function in tasks of their own, and reports back.
 
+mod memory;
+
 use std::{
     io::Write,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -13,12 +15,13 @@ use tokio::{sync::mpsc, task::JoinHandle};
 use toolgate::{
     Decision, Event, Gate, RunEnd, Session,
     approval::{AdmittedDecision, ApprovalRequest, ApprovalRequestRef},
+    archive::{ExportFormat, ExportOptions},
     layers::{StandingRule, ToastLevel, ToastManager},
     session::{RunOptions, SessionError},
     value::{CallId, Clock, SystemClock, Timestamp},
 };
 
-use super::{UiEffect, UiMessage, files, opener};
+use super::{SessionHit, UiEffect, UiMessage, files, opener, session_hits};
 use crate::{
     CliError,
     env::signals,
@@ -125,13 +128,16 @@ impl EffectRunner {
                 }
                 UiEffect::Preview(rule) => this.preview_rule(rule).await,
                 UiEffect::Explain(question) => this.explain_call(question).await,
-                UiEffect::Save(text) => this.save_file(&text),
+                UiEffect::Save(format) => this.export_session(format).await,
                 UiEffect::Tell(level, text) => this.show_toast(level, text),
                 UiEffect::Dismiss(toast) => this.toasts.dismiss(toast),
                 UiEffect::Interrupt => this.stop_run(),
                 UiEffect::CancelCall(call) => this.cancel_call(call),
                 UiEffect::FindFiles(part) => this.find_files(part).await,
                 UiEffect::ListSessions => this.list_sessions().await,
+                UiEffect::SearchSessions(query) => this.search_sessions(&query).await,
+                UiEffect::ShowHit(hit) => this.show_hit(&hit).await,
+                UiEffect::Memory(argument) => this.show_memories(argument).await,
                 UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
                 | UiEffect::Resume
@@ -156,6 +162,18 @@ impl EffectRunner {
         let listed = opener::list_sessions(&self.gate, &self.dir, self.session.id()).await;
         let listed = listed.map_err(|error| error.to_string());
         let _ = self.back.send(UiMessage::SessionsListed(listed));
+    }
+
+    async fn search_sessions(&self, query: &str) {
+        let found = session_hits::search_sessions(&self.gate, &self.dir, query).await;
+        let found = found.map_err(|error| describe_problem(&error));
+        let _ = self.back.send(UiMessage::HitsFound(found));
+    }
+
+    async fn show_hit(&self, hit: &SessionHit) {
+        let shown = session_hits::show_hit(&self.gate, hit).await;
+        let shown = shown.map_err(|error| describe_problem(&error));
+        let _ = self.back.send(UiMessage::HitShown(shown));
     }
 
     fn cancel_call(&self, call: CallId) {
@@ -248,15 +266,24 @@ impl EffectRunner {
         loaded.into_iter().map(message).collect()
     }
 
-    fn save_file(&self, text: &str) {
-        let name = file_name(&self.session);
-        let path = self.dir.join(&name);
-        let written = std::fs::OpenOptions::new()
-            .write(true)
-            // Never overwrites a file of the user.
-            .create_new(true)
-            .open(&path);
-        match written.and_then(|mut file| file.write_all(text.as_bytes())) {
+    /// Writes the session and those of its agents to a new file, redacted.
+    async fn export_session(&self, format: ExportFormat) {
+        let name = file_name(&self.session, format);
+        let options = ExportOptions {
+            format,
+            ..ExportOptions::default()
+        };
+        let mut text = Vec::new();
+        let exporter = self.gate.exporter();
+        let sessions = [self.session.id()];
+        let done = exporter.export(&sessions, &options, &mut text).await;
+        let written = match done {
+            Ok(_) => {
+                write_new_file(&self.dir.join(&name), &text).map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        match written {
             Ok(()) => self.show_toast(ToastLevel::Success, format!("written to {name}")),
             Err(error) => self.show_toast(
                 ToastLevel::Error,
@@ -291,13 +318,23 @@ async fn wait_for_run(before: Option<JoinHandle<()>>) {
     }
 }
 
-/// Returns the name for a file with the conversation.
-fn file_name(session: &Session) -> String {
+/// Writes a file that does not exist yet: a file of the user is never replaced.
+fn write_new_file(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path);
+    file?.write_all(text)
+}
+
+/// Returns the name for a file with the session.
+fn file_name(session: &Session, format: ExportFormat) -> String {
     let id = session.id().to_string();
     let short = id.rsplit('-').next().unwrap_or(&id);
     format!(
-        "toolgate-{short}-{}.md",
-        current_time().as_micros() / 1_000_000
+        "toolgate-{short}-{}.{}",
+        current_time().as_micros() / 1_000_000,
+        format.extension()
     )
 }
 

@@ -6,10 +6,13 @@ use crossterm::event::KeyEvent;
 use toolgate::{
     Arguments, Decision, Event,
     approval::{ApprovalRequestRef, ShownRequest},
+    archive::ExportFormat,
     event::StreamPiece,
     layers::{StandingRule, Toast, ToastId, ToastLevel},
     value::{CallId, SessionId, Timestamp},
 };
+
+use super::session_hits::{SessionHit, SessionHits, ShownHit};
 
 /// An input of the update function.
 #[derive(Debug, Clone)]
@@ -47,6 +50,12 @@ pub enum UiMessage {
     FilesFound(String, Vec<String>),
     /// The sessions of the directory, newest first, or why they cannot be listed.
     SessionsListed(Result<Vec<SessionChoice>, String>),
+    /// The hits of a search over all sessions, or why there are none.
+    HitsFound(Result<SessionHits, String>),
+    /// A hit with what is near it, or why it cannot be shown.
+    HitShown(Result<ShownHit, String>),
+    /// The answer to `/memory`.
+    MemoriesListed(String),
     /// The program was asked to end.
     Terminate,
 }
@@ -96,8 +105,8 @@ pub enum UiEffect {
     Explain(ApprovalRequestRef),
     /// Copy this to the clipboard.
     Copy(String),
-    /// Write this to a file.
-    Save(String),
+    /// Export the session to a file.
+    Save(ExportFormat),
     /// Show a toast.
     Tell(ToastLevel, String),
     /// Dismiss a toast.
@@ -108,6 +117,12 @@ pub enum UiEffect {
     FindFiles(String),
     /// List the sessions of the directory.
     ListSessions,
+    /// Search all sessions.
+    SearchSessions(String),
+    /// Load a hit with what is near it.
+    ShowHit(Box<SessionHit>),
+    /// List, find or forget memories, as the words after `/memory` say.
+    Memory(String),
     /// Continue with another session or model.
     Change(SessionChange),
     /// Suspend the program.

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use toolgate::{
     Gate, Session,
     session::{Gated, SessionBuilder},
-    store::{SessionFilter, SessionOrder, SessionRow},
+    store::{SessionFilter, SessionOrder},
     value::SessionId,
 };
 
@@ -111,12 +111,21 @@ pub(super) async fn list_sessions(
     let rows = rows
         .into_iter()
         .filter(|row| row.session != current && row.parent.is_none());
-    let choice = |row: SessionRow| {
-        Some(SessionChoice {
-            session: row.session,
-            used: times::format_time(row.updated_at),
-            about: row.title?.to_string(),
-        })
-    };
-    Ok(rows.filter_map(choice).collect())
+    let mut choices = Vec::new();
+    for row in rows {
+        // An imported session is history and cannot be resumed.
+        let is_ours = gate
+            .store()
+            .load_import_origin(row.session)
+            .await?
+            .is_none();
+        if let Some(title) = row.title.filter(|_| is_ours) {
+            choices.push(SessionChoice {
+                session: row.session,
+                used: times::format_time(row.updated_at),
+                about: title.to_string(),
+            });
+        }
+    }
+    Ok(choices)
 }

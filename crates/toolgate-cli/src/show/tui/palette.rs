@@ -82,6 +82,7 @@ fn command_name(action: KeyAction) -> &'static str {
         KeyAction::Always => "Always approve calls like this",
         KeyAction::Explain => "Explain why approval is needed",
         KeyAction::Search => "Search the conversation",
+        KeyAction::SearchSessions => "Search all sessions",
         KeyAction::NextMatch => "Next match",
         KeyAction::PreviousMatch => "Previous match",
         KeyAction::Help => "Help",

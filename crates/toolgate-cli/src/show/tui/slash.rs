@@ -11,8 +11,12 @@ pub(crate) enum SlashAction {
     Clear,
     /// Choose another session.
     Resume,
+    /// Search all sessions.
+    Search,
     /// Write the conversation to a file.
     Export,
+    /// List, find or forget memories.
+    Memory,
     /// Quit.
     Quit,
 }
@@ -66,10 +70,22 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
         SlashAction::Resume,
     ),
     command(
+        "search",
+        "WORDS",
+        "search all sessions, of every directory",
+        SlashAction::Search,
+    ),
+    command(
         "export",
-        "",
-        "write the conversation to a file",
+        "[markdown|html|json]",
+        "write the session to a file, redacted",
         SlashAction::Export,
+    ),
+    command(
+        "memory",
+        "WORDS",
+        "list memories, find them by words, or `forget ID`",
+        SlashAction::Memory,
     ),
     command("quit", "", "quit", SlashAction::Quit),
 ];

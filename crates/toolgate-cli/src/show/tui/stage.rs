@@ -344,6 +344,7 @@ fn parse_key(name: &str) -> KeyEvent {
         "Tab" => KeyCode::Tab,
         "Up" => KeyCode::Up,
         "Down" => KeyCode::Down,
+        "Right" => KeyCode::Right,
         "PgUp" => KeyCode::PageUp,
         "PgDn" => KeyCode::PageDown,
         "Home" => KeyCode::Home,

@@ -5,7 +5,6 @@ use ratatui::{
     style::{Color, Modifier, Style},
     text::{Line, Span},
 };
-use serde_json::Value;
 use toolgate::approval::ShownRequest;
 use unicode_width::UnicodeWidthStr;
 
@@ -113,11 +112,6 @@ pub(crate) fn with_lead(lead: Span<'static>, lines: Vec<Line<'static>>) -> Vec<L
         line
     };
     lines.into_iter().map(put).collect()
-}
-
-/// Formats arguments in one short line.
-pub(crate) fn arguments_line(arguments: &Value) -> String {
-    one_line(&render::arguments::format_short(arguments))
 }
 
 /// Formats a number with thousands separators.

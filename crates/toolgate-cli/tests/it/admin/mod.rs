@@ -6,6 +6,7 @@ mod doctor;
 mod help;
 mod hooks;
 mod init;
+mod memory;
 mod mistakes;
 mod place;
 mod terminal;

@@ -16,6 +16,7 @@ use page::{CONFIG_NAME, GuidePage, repository_root};
 use place::{ASKS, GuidePlace, NOT_RUN};
 
 const TERMINAL_GUIDE: &str = "docs/guide/terminal";
+const FIND_SHARE_REMEMBER: &str = "docs/guide/14-find-share-remember.md";
 const CONFIGURATION: &str = "docs/reference/configuration.md";
 const ENVIRONMENT: &str = "docs/reference/environment.md";
 const POLICY_RULES: &str = "docs/reference/policy-rules.md";
@@ -83,6 +84,11 @@ fn the_recipes_work() {
 )]
 fn the_errors_of_the_guide_are_printed_word_for_word() {
     run_chapter("09", &GuidePlace::new());
+}
+
+#[test]
+fn the_commands_about_memories_do_what_the_guide_says() {
+    GuidePlace::new().run_page(&GuidePage::load(FIND_SHARE_REMEMBER));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The commands about the past, with the real program: approvals, sessions, receipts, budgets.
 
 mod approvals;
+mod archives;
 mod budgets;
 mod confirmations;
 mod evidence;
@@ -8,6 +9,7 @@ mod older;
 mod quorum;
 mod receipts;
 mod rules;
+mod search;
 mod sessions;
 mod shown;
 mod widths;

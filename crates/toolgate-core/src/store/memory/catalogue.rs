@@ -83,6 +83,7 @@ impl CatalogueStore for MemoryStore {
     ) -> Result<(), StoreError> {
         if let Some(known) = self.lock_state().sessions.get_mut(&session) {
             known.renamed = Some(title);
+            known.is_retitled = true;
         }
         Ok(())
     }
@@ -175,6 +176,7 @@ impl MemoryState {
     fn delete_records(&mut self, traces: &ErasureScope) {
         let sessions = traces.sessions();
         let names = traces.record_names();
+        self.index.erase_sessions(sessions);
         self.turns.retain(|_, row| !sessions.contains(&row.session));
         self.approvals
             .retain(|_, row| !sessions.contains(&row.session));
@@ -188,7 +190,7 @@ impl MemoryState {
 }
 
 impl MemorySession {
-    fn to_row(&self, session: SessionId) -> SessionRow {
+    pub(super) fn to_row(&self, session: SessionId) -> SessionRow {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
         let last = SessionUpdate::from_events(self.log.iter()).unwrap_or_default();
         SessionRow {
@@ -223,6 +225,8 @@ impl MemorySession {
         self.parent = None;
         self.directory = None;
         self.renamed = None;
+        self.indexed = 0;
+        self.is_retitled = false;
         had_events
     }
 }

@@ -5,7 +5,9 @@ mod catalogue;
 mod events;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod records;
+mod search;
 
 use std::{
     collections::BTreeMap,
@@ -17,9 +19,9 @@ use hashbrown::HashMap;
 use tokio::sync::watch;
 
 use crate::{
-    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, RecordKey, SealedEntry, SessionId,
-    SessionTitle, StoreRecord, Timestamp, TurnId, TurnRow,
-    store::memory::accounts::MemoryAccountBook,
+    ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, MemoryId, RecordKey, SealedEntry,
+    SessionId, SessionTitle, StoreRecord, StoredMemory, Timestamp, TurnId, TurnRow,
+    store::memory::{accounts::MemoryAccountBook, search::MemoryIndex},
 };
 
 /// A store in memory. Its data lives as long as any clone of it.
@@ -43,8 +45,10 @@ struct MemoryState {
     /// Wakes the waiters for mailbox items, also of a session that does not exist yet.
     waiting: HashMap<SessionId, watch::Sender<()>>,
     till: MemoryAccountBook,
+    memories: BTreeMap<MemoryId, StoredMemory>,
     /// The number of the last use of any session.
     last_use: u64,
+    index: MemoryIndex,
 }
 
 #[derive(Default)]
@@ -57,6 +61,10 @@ struct MemorySession {
     directory: Option<Arc<str>>,
     /// The title that the session was given.
     renamed: Option<SessionTitle>,
+    /// The number of the last event that is indexed.
+    indexed: u64,
+    /// True if the title that it was given is not indexed yet.
+    is_retitled: bool,
     last_use: u64,
     posts: BTreeMap<u64, MailboxItem>,
     /// The number of the newest mailbox item.

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use hashbrown::HashSet;
 
 use crate::{
-    Digest, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
+    Digest, ErasureNames, MessageRecord, RecordKey, RecordStore, SessionId, StoreError,
+    StoreRecord,
     store::memory::{MemoryState, MemoryStore},
 };
 
@@ -50,6 +51,29 @@ impl RecordStore for MemoryStore {
         Ok(found
             .map(|(key, record)| (key.clone(), record.clone()))
             .collect())
+    }
+
+    async fn records_named(
+        &self,
+        names: &ErasureNames,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
+        let shelf = self.lock_state();
+        let named = shelf
+            .records
+            .iter()
+            .map(|(key, record)| (key.to_string(), record));
+        let mut found: Vec<_> = named
+            .filter(|(name, _)| names.contains(name))
+            .filter(|(name, _)| after.is_none_or(|after| name.as_str() > after))
+            .collect();
+        found.sort_by(|(left, _), (right, _)| left.cmp(right));
+        found.truncate(limit);
+        let owned = found
+            .into_iter()
+            .map(|(name, record)| (Arc::from(name), record.clone()));
+        Ok(owned.collect())
     }
 
     async fn messages(

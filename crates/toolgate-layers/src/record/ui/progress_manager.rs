@@ -241,7 +241,10 @@ impl ProgressManager {
             | SessionEvent::InferenceFailed { .. }
             | SessionEvent::HistoryCompacted { .. }
             | SessionEvent::SkillLoaded { .. }
-            | SessionEvent::BudgetAlert(_) => {}
+            | SessionEvent::MemoryRecalled { .. }
+            | SessionEvent::BudgetAlert(_)
+            | SessionEvent::ImportedCall { .. }
+            | SessionEvent::ImportedResult { .. } => {}
         }
     }
 

@@ -107,6 +107,7 @@ impl Session {
         let RunInput(message) = input.into();
         let mut run = self.0.enter_run(options).await?;
         run.cancel_open_turn().await?;
+        run.look_back().await?;
         run.add_user_message(message, false).1.await?;
         Ok(HostedRun::new(run))
     }

@@ -188,6 +188,15 @@ impl SessionRun {
         self.ahead.get_or_insert_with(ahead).clone()
     }
 
+    /// Starts the hooks of the last run, if they were not started when it ended.
+    pub(crate) async fn look_back(&self) -> Result<(), SessionError> {
+        if self.conversation.next > 0 {
+            let last = self.conversation.run;
+            self.shared.start_missed_hooks(last).await?;
+        }
+        Ok(())
+    }
+
     /// Adds a message of the user to the conversation. The write is held.
     pub(crate) fn add_user_message(&mut self, message: Message, steering: bool) -> (u64, WriteAck) {
         let number = self.conversation.next;
@@ -575,7 +584,7 @@ impl SessionRun {
         }
         self.write_results();
         self.conversation.torn = false;
-        Ok(RunReport {
+        let report = RunReport {
             session: self.shared.dispatcher.session(),
             run: self.conversation.run,
             end,
@@ -590,7 +599,9 @@ impl SessionRun {
             settled: Vec::new(),
             error,
             began_with: self.began_with.clone(),
-        })
+        };
+        self.shared.start_run_end_hooks(&report);
+        Ok(report)
     }
 }
 

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use super::super::{
     accounts::{account_row, charge_row},
+    memories::{CHECKED_MEMORIES, check_memory_row},
     read::SqliteReader,
     session_checksum::computed_checksum,
     transaction::session_bytes,
@@ -45,6 +46,7 @@ impl SqliteReader<'_> {
             .extend(self.check_rows("accounts", accounts, |row| Ok(account_row(row)?.is_ok()))?);
         let charges = "SELECT id, session, body, checksum FROM charges";
         problems.extend(self.check_rows("charges", charges, |row| Ok(charge_row(row)?.is_ok()))?);
+        problems.extend(self.check_rows("memories", CHECKED_MEMORIES, check_memory_row)?);
         Ok(problems)
     }
 

@@ -6,7 +6,9 @@ mod erasure;
 mod events;
 mod ledgers;
 mod mailbox;
+mod memories;
 mod records;
+mod search;
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +28,11 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let rules = events::RULES.into_iter().chain(records::RULES);
     let rules = rules.chain(mailbox::RULES).chain(ledgers::RULES);
     let rules = rules.chain(accounts::RULES).chain(catalogue::RULES);
+    let search_rules = search::RULES.into_iter().chain(search::MEANING_RULES);
     let mut report = ConformanceReport::default();
-    for (name, rule) in rules.chain(erasure::RULES) {
+    let rules = rules.chain(erasure::RULES).chain(memories::RULES);
+    let rules = rules.chain(search_rules);
+    for (name, rule) in rules {
         report.add_result(name, rule(&store, ids).await);
     }
     report

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join_all;
 use toolgate_core::{
-    CallId, Digest, IdSource, LogPosition, MailboxItem, Message, MessageRecord, RecordKey,
-    SessionId, StoreError, StoreHandle, StoreRecord, TurnId, WriteBatch,
+    CallId, Digest, ErasureNames, IdSource, LogPosition, MailboxItem, Message, MessageRecord,
+    RecordKey, SessionId, StoreError, StoreHandle, StoreRecord, TurnId, WriteBatch,
 };
 
 use super::{StoreRule, ensure, error_text, event_batch, json_record, sample_events};
 
-pub(super) const RULES: [(&str, StoreRule); 8] = [
+pub(super) const RULES: [(&str, StoreRule); 9] = [
     ("a_record_is_written_once", |s, i| {
         Box::pin(writes_a_record_once(s, i))
     }),
@@ -30,6 +30,9 @@ pub(super) const RULES: [(&str, StoreRule); 8] = [
     ("records_are_listed_by_key_prefix", |s, i| {
         Box::pin(lists_by_prefix(s, i))
     }),
+    ("records_are_found_by_their_names_in_order", |s, i| {
+        Box::pin(finds_by_names(s, i))
+    }),
     ("messages_are_read_from_the_end", |s, i| {
         Box::pin(reads_messages(s, i))
     }),
@@ -37,6 +40,49 @@ pub(super) const RULES: [(&str, StoreRule); 8] = [
         Box::pin(rejects_other_kinds(s, i))
     }),
 ];
+
+async fn finds_by_names(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let call = CallId::from_source(ids);
+    let stranger = CallId::from_source(ids);
+    let turn = TurnId::from_source(ids);
+    let session = SessionId::from_source(ids);
+    let keys = [
+        RecordKey::Layer(call, "a".into()),
+        RecordKey::Layer(call, "b/c".into()),
+        RecordKey::Other(format!("output/{session}/x").into()),
+        RecordKey::Other(format!("undo/{call}").into()),
+        RecordKey::Other(format!("undo/{call}/002").into()),
+    ];
+    let others = [
+        RecordKey::Layer(stranger, "a".into()),
+        RecordKey::Other(format!("undo/{call}0").into()),
+        RecordKey::Other(format!("undo/{stranger}").into()),
+    ];
+    for key in keys.iter().chain(&others) {
+        let put = store.put_record_once(key.clone(), json_record("x"));
+        put.await.map_err(error_text)?;
+    }
+    let mut names = ErasureNames::default();
+    names.add_call(call);
+    names.add_turn(turn);
+    names.add_session(session);
+    for limit in [1, 2, 3, 100] {
+        let mut found: Vec<String> = Vec::new();
+        loop {
+            let after = found.last().map(String::as_str);
+            let page = store.records_named(&names, after, limit);
+            let page = page.await.map_err(error_text)?;
+            ensure(page.len() <= limit, "a page is too long")?;
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page.iter().map(|(name, _)| name.to_string()));
+        }
+        let expected: Vec<_> = keys.iter().map(ToString::to_string).collect();
+        ensure(found == expected, format!("{found:?} in pages of {limit}"))?;
+    }
+    Ok(())
+}
 
 async fn writes_a_record_once(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let key = RecordKey::Layer(CallId::from_source(ids), "k".into());

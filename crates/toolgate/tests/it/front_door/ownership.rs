@@ -46,6 +46,12 @@ fn what_is_given_twice_is_rejected_by_its_name() {
             "configuration",
         ),
         (gate().workspace("/").workspace("/tmp"), "workspace"),
+        (
+            gate()
+                .embedder(toolgate_testkit::WordEmbedder::new("a"))
+                .embedder(toolgate_testkit::WordEmbedder::new("b")),
+            "embedder",
+        ),
     ] {
         let said = problem_of(builder);
         assert_eq!(said, format!("the {named} of the gate is given twice"));

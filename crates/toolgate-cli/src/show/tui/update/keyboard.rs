@@ -9,6 +9,7 @@ use super::{
         approvals, completion, offers, palette,
         search::StepDirection,
     },
+    hits,
     navigation::*,
     show_info, written,
 };
@@ -82,7 +83,7 @@ fn text_field(window: &mut OverlayWindow) -> Option<&mut String> {
         OverlayWindow::Palette { filter, .. } | OverlayWindow::Sessions { filter, .. } => {
             Some(filter)
         }
-        OverlayWindow::Search { words } => Some(words),
+        OverlayWindow::Search { words } | OverlayWindow::Hits { words, .. } => Some(words),
         OverlayWindow::Deny { reason, .. } => Some(reason),
         OverlayWindow::Help { .. }
         | OverlayWindow::Text { .. }
@@ -99,6 +100,9 @@ fn handle_window_key(app: &mut ChatApp, key: KeyEvent) -> Option<Vec<UiEffect>> 
     let is_text = !key
         .modifiers
         .intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+    if let Some(effects) = hits::handle_hit_key(window, key) {
+        return Some(effects);
+    }
     if let OverlayWindow::Palette { selected, .. } | OverlayWindow::Sessions { selected, .. } =
         window
     {
@@ -159,6 +163,11 @@ fn submit_field(app: &mut ChatApp) -> Vec<UiEffect> {
             filter,
             selected,
         }) => written::open_chosen(app, &choices, &filter, selected),
+        Some(OverlayWindow::Hits {
+            words,
+            found,
+            selected,
+        }) => hits::submit(app, words, found, selected),
         Some(OverlayWindow::Search { words }) => {
             begin_search(app, &words);
             Vec::new()
@@ -216,6 +225,7 @@ pub(super) fn perform_action(app: &mut ChatApp, action: KeyAction) -> Vec<UiEffe
                 words: String::new(),
             })
         }
+        KeyAction::SearchSessions => return hits::open_search(app, String::new()),
         KeyAction::NextMatch => step_search(app, StepDirection::Next),
         KeyAction::PreviousMatch => step_search(app, StepDirection::Previous),
         KeyAction::Palette => {

@@ -1,6 +1,7 @@
 //! The update function: an input changes the state and may return effects. Nothing is carried out
 //! here.
 
+mod hits;
 mod keyboard;
 mod navigation;
 mod written;
@@ -82,6 +83,14 @@ pub fn update(app: &mut ChatApp, msg: UiMessage) -> Vec<UiEffect> {
             });
             Vec::new()
         }
+        UiMessage::MemoriesListed(text) => {
+            app.window = Some(OverlayWindow::Text {
+                title: "Memories".to_owned(),
+                text,
+                scroll: 0,
+            });
+            Vec::new()
+        }
         UiMessage::Previewed(rule, matches) => {
             approvals::store_preview(app, &rule, matches);
             Vec::new()
@@ -91,6 +100,8 @@ pub fn update(app: &mut ChatApp, msg: UiMessage) -> Vec<UiEffect> {
             Vec::new()
         }
         UiMessage::SessionsListed(listed) => written::choose_session(app, listed),
+        UiMessage::HitsFound(found) => hits::show_hits(app, found),
+        UiMessage::HitShown(shown) => hits::show_near(app, shown),
         UiMessage::Terminate => vec![UiEffect::Quit],
     }
 }

@@ -77,6 +77,7 @@ fn window_scroll(window: &mut OverlayWindow) -> Option<&mut usize> {
         OverlayWindow::Palette { .. }
         | OverlayWindow::Sessions { .. }
         | OverlayWindow::Search { .. }
+        | OverlayWindow::Hits { .. }
         | OverlayWindow::Deny { .. }
         | OverlayWindow::Always(_) => None,
     }

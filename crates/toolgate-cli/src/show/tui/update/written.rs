@@ -1,13 +1,14 @@
 //! What was written: messages, commands, and the files and sessions that they name.
 
+use toolgate::archive::ExportFormat;
+
 use super::{
     super::{
         ChatApp, SessionChange, SessionChoice, UiEffect,
         app::OverlayWindow,
-        export,
         slash::{self, SlashAction, WrittenText},
     },
-    show_info,
+    hits, show_info,
 };
 use crate::show::screen::ConversationItem;
 
@@ -41,8 +42,10 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
     match action {
         SlashAction::Help => app.window = Some(OverlayWindow::Help { scroll: 0 }),
         SlashAction::Quit => return vec![UiEffect::Quit],
-        SlashAction::Export => return save_conversation(app),
+        SlashAction::Export => return export_conversation(app, &argument),
         SlashAction::Resume => return vec![UiEffect::ListSessions],
+        SlashAction::Search => return hits::open_search(app, argument),
+        SlashAction::Memory => return vec![UiEffect::Memory(argument)],
         SlashAction::Clear => return change_session(app, SessionChange::Begin),
         SlashAction::Model if argument.is_empty() => {
             return show_info(format!(
@@ -56,7 +59,7 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
 }
 
 /// Continues with another session or model, unless a run would be cut off.
-fn change_session(app: &ChatApp, change: SessionChange) -> Vec<UiEffect> {
+pub(super) fn change_session(app: &ChatApp, change: SessionChange) -> Vec<UiEffect> {
     if app.at_work {
         return show_info("a run is in progress: Ctrl-C stops it, then try again");
     }
@@ -131,16 +134,27 @@ pub(super) fn copy_reply(app: &ChatApp) -> Vec<UiEffect> {
     )
 }
 
+/// Saves the conversation as Markdown.
 pub(super) fn save_conversation(app: &ChatApp) -> Vec<UiEffect> {
-    match app.focused_agent() {
-        Some(agent) if !agent.items.is_empty() => {
-            vec![UiEffect::Save(export::export_markdown(
-                &app.screen,
-                agent,
-                &app.setup,
-            ))]
+    export_conversation(app, ExportFormat::Markdown.as_str())
+}
+
+/// Exports the session with its agents, redacted, in the named format.
+fn export_conversation(app: &ChatApp, format: &str) -> Vec<UiEffect> {
+    let format = match format {
+        "" => Ok(ExportFormat::Markdown),
+        word => word.parse::<ExportFormat>(),
+    };
+    match format {
+        Ok(_)
+            if app
+                .focused_agent()
+                .is_none_or(|agent| agent.items.is_empty()) =>
+        {
+            show_info("there is nothing to export yet")
         }
-        _ => show_info("there is nothing to save yet"),
+        Ok(format) => vec![UiEffect::Save(format)],
+        Err(error) => show_info(error.to_string()),
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn field_lines(lead: &'static str, written: &str, width: usize) -> Ve
     text::with_lead(Span::styled(lead, paint::DIM), vec![last])
 }
 
-fn row_style(is_selected: bool) -> ratatui::style::Style {
+pub(super) fn row_style(is_selected: bool) -> ratatui::style::Style {
     if is_selected {
         paint::CHOSEN
     } else {

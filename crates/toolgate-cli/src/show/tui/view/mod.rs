@@ -6,6 +6,7 @@ mod choices;
 mod conversation;
 mod detail;
 mod greeting;
+mod hits;
 pub(crate) mod item;
 pub(crate) mod paint;
 mod sidebar;

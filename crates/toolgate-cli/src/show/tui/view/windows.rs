@@ -17,7 +17,7 @@ use super::{
         slash::SLASH_COMMANDS,
         text, update,
     },
-    approvals, choices, detail, paint,
+    approvals, choices, detail, hits, paint,
 };
 use crate::show::keys::{BINDINGS, KeyContext};
 
@@ -68,7 +68,10 @@ pub(super) fn lay_out_window(app: &mut ChatApp, area: Rect) {
             *selected = (*selected).min(found.saturating_sub(1));
         }
         Some(
-            OverlayWindow::Search { .. } | OverlayWindow::Deny { .. } | OverlayWindow::Always(_),
+            OverlayWindow::Search { .. }
+            | OverlayWindow::Hits { .. }
+            | OverlayWindow::Deny { .. }
+            | OverlayWindow::Always(_),
         )
         | None => {}
     }
@@ -174,6 +177,7 @@ fn first_line(window: &OverlayWindow) -> usize {
         OverlayWindow::Palette { .. }
         | OverlayWindow::Sessions { .. }
         | OverlayWindow::Search { .. }
+        | OverlayWindow::Hits { .. }
         | OverlayWindow::Deny { .. }
         | OverlayWindow::Always(_) => 0,
     }
@@ -188,6 +192,10 @@ fn window_title(window: &OverlayWindow) -> (String, &'static str) {
         OverlayWindow::Sessions { .. } => {
             ("Sessions here".to_owned(), "Enter opens it, Esc closes")
         }
+        OverlayWindow::Hits { .. } => (
+            "Search all sessions".to_owned(),
+            "Enter searches or opens it, → reads it, Esc closes",
+        ),
         OverlayWindow::Search { .. } => ("Search".to_owned(), "Enter finds, then n and N"),
         OverlayWindow::Deny { tool, .. } => (
             format!("Deny {}", text::one_line(tool)),
@@ -229,6 +237,11 @@ fn window_lines(
             filter,
             selected,
         } => choices::session_lines(choices, filter, *selected, width, height),
+        OverlayWindow::Hits {
+            words,
+            found,
+            selected,
+        } => hits::hit_lines(words, found, *selected, width, height),
         OverlayWindow::Search { words } => choices::field_lines("search: ", words, width),
         OverlayWindow::Deny { reason, .. } => {
             let mut lines = choices::field_lines("because: ", reason, width);

@@ -1,6 +1,6 @@
 //! Commands, completions and sessions in the message.
 
-use toolgate::value::SessionId;
+use toolgate::{archive::ExportFormat, value::SessionId};
 use uuid::Uuid;
 
 use crate::show::tui::{
@@ -28,6 +28,8 @@ fn a_command_is_carried_out_and_not_sent_to_the_model() {
     assert!(matches!(stage.app.window, Some(OverlayWindow::Help { .. })));
     stage.press_keys("Esc");
     assert_eq!(send(&mut stage, "/resume"), [UiEffect::ListSessions]);
+    let memory = UiEffect::Memory("forget 4c21".to_owned());
+    assert_eq!(send(&mut stage, "/memory forget 4c21"), [memory]);
     assert_eq!(
         send(&mut stage, "/clear"),
         [UiEffect::Change(SessionChange::Begin)]
@@ -39,8 +41,13 @@ fn a_command_is_carried_out_and_not_sent_to_the_model() {
     );
     assert!(matches!(
         &send(&mut stage, "/export")[..],
-        [UiEffect::Save(_)]
+        [UiEffect::Save(ExportFormat::Markdown)]
     ));
+    assert_eq!(
+        send(&mut stage, "/export html"),
+        [UiEffect::Save(ExportFormat::Html)]
+    );
+    assert!(told(&send(&mut stage, "/export pdf")).contains("is not a format"));
     assert_eq!(send(&mut stage, "/quit"), [UiEffect::Quit]);
     assert!(stage.app.input.is_blank());
 }

@@ -1,0 +1,68 @@
+//! The same searches on PostgreSQL.
+
+use std::{sync::Arc, time::Instant};
+
+use toolgate::{
+    model::LocalEmbedder,
+    search::{SearchMode, SearchService},
+    value::SystemClock,
+};
+
+use super::{
+    CorpusOptions, Fallible,
+    corpus::GeneratedCorpus,
+    queries::{self, rare_words, time_search},
+};
+use crate::{
+    measure::{CostRow, median},
+    store_floors::TestDatabase,
+};
+
+/// Measures the searches on the server that `TOOLGATE_TEST_POSTGRES` names.
+pub(super) async fn rows(rounds: usize, options: &CorpusOptions) -> Fallible<Vec<CostRow>> {
+    let Ok(url) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
+        eprintln!("TOOLGATE_TEST_POSTGRES is not set: PostgreSQL is left out");
+        return Ok(Vec::new());
+    };
+    let database = TestDatabase::create(&url).await?;
+    let measured = measure(&database.url, rounds, options.messages).await;
+    database.drop().await?;
+    measured
+}
+
+async fn measure(url: &str, rounds: usize, messages: usize) -> Fallible<Vec<CostRow>> {
+    let store = toolgate_store::open_store(url).await?;
+    let mut corpus = GeneratedCorpus::new(messages)?;
+    corpus.write(&store, |_| Ok(())).await?;
+    let words = SearchService::new(store.clone(), SystemClock::new());
+    let start = Instant::now();
+    let events = words.continue_index(|_| ()).await?.events as f64;
+    let indexed = start.elapsed().as_secs_f64();
+    let service = words.with_embedder(Arc::new(LocalEmbedder::new()));
+    let start = Instant::now();
+    let embedded = service.continue_index(|_| ()).await?.embedded as f64;
+    let spent = start.elapsed().as_secs_f64();
+    let mut rows = vec![
+        CostRow::new("indexing words", events / indexed, "messages/s", None, ""),
+        CostRow::new("embedding", embedded / spent, "messages/s", None, ""),
+    ];
+    let mut times = Vec::new();
+    for round in 0..=rounds {
+        for word in rare_words() {
+            let spent = time_search(&service, &word, SearchMode::Text).await?;
+            if round > 0 {
+                times.push(spent * 1e3);
+            }
+        }
+    }
+    rows.push(CostRow::new(
+        "a rare word, median",
+        median(times),
+        "us",
+        None,
+        "",
+    ));
+    let kinds = queries::kinds(&corpus);
+    rows.extend(queries::measure_kinds(&service, &kinds, rounds).await?);
+    Ok(rows)
+}

@@ -1,0 +1,8 @@
+//! Tests of exports and imports. One program, so that it is linked once.
+
+mod archives;
+mod browser;
+mod foreign;
+mod markdown;
+mod pages;
+mod support;

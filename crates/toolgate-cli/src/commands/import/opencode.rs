@@ -1,0 +1,79 @@
+//! Reads the SQLite file of opencode, without changing it.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, Row};
+use toolgate::archive::{ForeignFormat, ForeignSession, OpencodeRow};
+
+use crate::CliError;
+
+/// Turns a row of a query into one for the reader.
+type ReadRow = fn(&Row<'_>) -> rusqlite::Result<OpencodeRow>;
+
+/// The tables and columns that are read, in the order in which the reader needs them.
+const QUERIES: [(&str, ReadRow); 3] = [
+    (
+        "SELECT id, title, directory FROM session ORDER BY id",
+        read_session,
+    ),
+    (
+        "SELECT id, session_id, time_created, data FROM message ORDER BY session_id, time_created, id",
+        read_message,
+    ),
+    (
+        "SELECT message_id, data FROM part ORDER BY message_id, id",
+        read_part,
+    ),
+];
+
+/// Reads all sessions of a database.
+pub(super) fn read_database(path: &Path) -> Result<Vec<ForeignSession>, CliError> {
+    let failed = |error: rusqlite::Error| {
+        CliError::new(format!("the database cannot be read: {error}"))
+            .with_hint("it has to be the file opencode.db of opencode")
+    };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    // A foreign schema must not run functions or write through views and triggers.
+    connection
+        .pragma_update(None, "trusted_schema", false)
+        .map_err(failed)?;
+    connection
+        .pragma_update(None, "query_only", true)
+        .map_err(failed)?;
+    let mut rows = Vec::new();
+    for (sql, read) in QUERIES {
+        let mut statement = connection.prepare(sql).map_err(failed)?;
+        let found = statement.query_map([], read).map_err(failed)?;
+        for row in found {
+            rows.push(row.map_err(failed)?);
+        }
+    }
+    let mut sessions = ForeignFormat::read_rows(rows);
+    sessions.retain(|session| !session.messages.is_empty());
+    Ok(sessions)
+}
+
+fn read_session(row: &Row<'_>) -> rusqlite::Result<OpencodeRow> {
+    Ok(OpencodeRow::Session {
+        id: row.get(0)?,
+        title: row.get(1)?,
+        directory: row.get(2)?,
+    })
+}
+
+fn read_message(row: &Row<'_>) -> rusqlite::Result<OpencodeRow> {
+    Ok(OpencodeRow::Message {
+        id: row.get(0)?,
+        session: row.get(1)?,
+        created: row.get(2)?,
+        data: row.get(3)?,
+    })
+}
+
+fn read_part(row: &Row<'_>) -> rusqlite::Result<OpencodeRow> {
+    Ok(OpencodeRow::Part {
+        message: row.get(0)?,
+        data: row.get(1)?,
+    })
+}

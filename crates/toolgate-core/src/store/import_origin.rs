@@ -1,0 +1,111 @@
+//! The mark of sessions that another program or another store made.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Json, RecordKey, SessionId, StoreError, StoreHandle};
+
+/// The origin of a session that was imported.
+///
+/// Such a session is history: it is listed, shown and searched, and it cannot be driven. What it
+/// says about calls and decisions was not checked by this gate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ImportOrigin {
+    /// The word for the format: `toolgate` for an archive, otherwise the program that wrote it.
+    pub format: Arc<str>,
+    /// The id that the session has there, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Arc<str>>,
+}
+
+impl ImportOrigin {
+    /// The word for archives of our own.
+    pub const ARCHIVE: &str = "toolgate";
+
+    /// Returns the key of the mark of a session that another program made. It belongs to the session
+    /// and travels with it.
+    pub fn record_key(session: SessionId) -> RecordKey {
+        RecordKey::Other(format!("imported/{session}/origin").into())
+    }
+
+    /// Returns the key of the mark of a session that came from an archive. It belongs to this store
+    /// and is not part of the session: exporting the session again gives the same archive.
+    pub fn archive_key(session: SessionId) -> RecordKey {
+        RecordKey::Other(format!("archive/{session}/mark").into())
+    }
+
+    /// Returns the mark as the content of its record.
+    pub fn to_json(&self) -> Json {
+        let value = serde_json::to_value(self).expect("a mark is plain data");
+        Json::new(value).expect("a mark is not nested")
+    }
+}
+
+impl StoreHandle {
+    /// Loads the origin of a session, if it was imported.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the store fails, or if the mark cannot be read.
+    pub async fn load_import_origin(
+        &self,
+        session: SessionId,
+    ) -> Result<Option<ImportOrigin>, StoreError> {
+        let keys = [
+            ImportOrigin::record_key(session),
+            ImportOrigin::archive_key(session),
+        ];
+        for key in keys {
+            if let Some(mark) = self.load_json(&key).await? {
+                let origin = serde_json::from_value(mark.as_value().clone());
+                // A mark that cannot be read must not make the session look like one of ours.
+                return origin.map(Some).map_err(|error| StoreError::Damaged {
+                    what: format!("the record {key}"),
+                    source: Box::new(error),
+                });
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+    use uuid::Uuid;
+
+    const SESSION: SessionId = SessionId::new(Uuid::from_u128(7));
+
+    #[test]
+    fn both_marks_are_found_and_a_damaged_one_is_an_error() {
+        futures::executor::block_on(async {
+            let origin = ImportOrigin {
+                format: "claude".into(),
+                source: Some("x".into()),
+            };
+            for key in [
+                ImportOrigin::record_key(SESSION),
+                ImportOrigin::archive_key(SESSION),
+            ] {
+                let store = StoreHandle::new(MemoryStore::new());
+                let none = store.load_import_origin(SESSION).await.expect("reads");
+                assert_eq!(none, None);
+                store
+                    .put_json_once(key, origin.to_json())
+                    .await
+                    .expect("writes");
+                let found = store.load_import_origin(SESSION).await.expect("reads");
+                assert_eq!(found.as_ref(), Some(&origin));
+            }
+            let store = StoreHandle::new(MemoryStore::new());
+            let key = ImportOrigin::record_key(SESSION);
+            store
+                .put_json_once(key, Json::null())
+                .await
+                .expect("writes");
+            assert!(store.load_import_origin(SESSION).await.is_err());
+        });
+    }
+}

@@ -1,0 +1,175 @@
+//! Vectors in a PostgreSQL database. A process that searches holds those of its embedder in memory.
+
+use std::{collections::HashSet, sync::Arc};
+
+use sqlx::Row;
+use tokio::sync::Mutex;
+use toolgate_core::{
+    NearestVectors, RankedDocument, SearchDocumentId, StoreError, VectorIndex, VectorMatches,
+    VectorSearch, best_documents,
+};
+
+use crate::postgres::read::PostgresReader;
+
+/// The number of vectors that are loaded at a time.
+const PAGE_VECTORS: i64 = 20_000;
+
+/// The vectors of one embedder in memory. The lock is held while vectors are loaded, so that two
+/// searches do not load them twice.
+#[derive(Clone, Default)]
+pub(in crate::postgres) struct PostgresVectorCache(Arc<Mutex<Option<CachedVectors>>>);
+
+struct CachedVectors {
+    embedder: i64,
+    dimensions: usize,
+    /// Counts erasures: after one, everything is loaded again.
+    erasures: i64,
+    /// The number of the last vector that is loaded.
+    last: i64,
+    index: VectorIndex,
+}
+
+impl PostgresVectorCache {
+    pub(super) async fn match_vectors(
+        &self,
+        reads: &PostgresReader,
+        search: &VectorSearch,
+    ) -> Result<VectorMatches, StoreError> {
+        let Some(embedder) = reads.newest_embedder(&search.embedder).await? else {
+            return Ok(VectorMatches::default());
+        };
+        let mut found = VectorMatches::default();
+        let allowed = if search.required.is_empty() {
+            None
+        } else {
+            let newest = reads
+                .newest_rows(&[], &search.required, search.most_allowed)
+                .await?;
+            found.is_truncated = newest.is_truncated;
+            Some(newest.ids.into_iter().collect())
+        };
+        // More than wanted, because those of hidden sessions are left out below.
+        let wanted = search.limit.saturating_mul(2);
+        let nearest = {
+            let mut cached = self.0.lock().await;
+            let index = reads
+                .refresh_vectors(&mut cached, embedder, search.dimensions)
+                .await?;
+            index.nearest(&search.query, allowed.as_ref(), wanted)
+        };
+        let ranking = match nearest {
+            NearestVectors::Exact(ranking) => ranking,
+            NearestVectors::Coarse(ids) => {
+                reads
+                    .compare_vectors(&ids, embedder, search, wanted)
+                    .await?
+            }
+        };
+        let shown = reads.shown_documents(&ranking).await?;
+        let shown = ranking.into_iter().filter(|hit| shown.contains(&hit.id));
+        found.ranking = shown.take(search.limit).collect();
+        Ok(found)
+    }
+}
+
+impl PostgresReader {
+    /// Loads the vectors that are new.
+    async fn refresh_vectors<'c>(
+        &self,
+        cached: &'c mut Option<CachedVectors>,
+        embedder: i64,
+        dimensions: usize,
+    ) -> Result<&'c VectorIndex, StoreError> {
+        let sql = "SELECT erasures, (SELECT coalesce(max(number), 0) FROM search_vectors) FROM search_state";
+        let ask = || sqlx::query(sql);
+        let state = self
+            .query_row(ask, |row| Ok((row.try_get(0)?, row.try_get(1)?)))
+            .await?;
+        let (erasures, newest): (i64, i64) = state.unwrap_or_default();
+        let is_current = |cached: &CachedVectors| {
+            cached.embedder == embedder
+                && cached.dimensions == dimensions
+                && cached.erasures == erasures
+        };
+        let kept = cached.take().filter(is_current);
+        let expected = usize::try_from(newest).unwrap_or(usize::MAX);
+        let mut vectors = kept.unwrap_or_else(|| CachedVectors {
+            embedder,
+            dimensions,
+            erasures,
+            last: 0,
+            index: VectorIndex::new(dimensions, expected),
+        });
+        while newest > vectors.last && self.load_page(&mut vectors).await? {}
+        Ok(&cached.insert(vectors).index)
+    }
+
+    /// Loads a page of vectors. Returns false if there were none.
+    async fn load_page(&self, vectors: &mut CachedVectors) -> Result<bool, StoreError> {
+        let is_coarse = vectors.index.is_coarse();
+        let sql = if is_coarse {
+            "SELECT number, document, signs FROM search_signs WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
+        } else {
+            "SELECT number, document, vector FROM search_vectors WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
+        };
+        let last = vectors.last;
+        let embedder = vectors.embedder;
+        let ask = || {
+            sqlx::query(sql)
+                .bind(last)
+                .bind(embedder)
+                .bind(PAGE_VECTORS)
+        };
+        let page = self.query_rows(ask, |row| {
+            let bytes = row.try_get::<Vec<u8>, _>(2)?;
+            Ok((
+                row.try_get::<i64, _>(0)?,
+                SearchDocumentId::new(row.try_get(1)?),
+                bytes,
+            ))
+        });
+        let page = page.await?;
+        for (number, document, bytes) in &page {
+            vectors.last = *number;
+            if is_coarse {
+                vectors.index.add_signs(*document, bytes);
+            } else {
+                vectors.index.add_vector(*document, bytes);
+            }
+        }
+        Ok(!page.is_empty())
+    }
+
+    /// Compares candidates exactly.
+    async fn compare_vectors(
+        &self,
+        ids: &[SearchDocumentId],
+        embedder: i64,
+        search: &VectorSearch,
+        limit: usize,
+    ) -> Result<Vec<RankedDocument>, StoreError> {
+        let numbers: Vec<i64> = ids.iter().map(|id| id.get()).collect();
+        let sql = "SELECT document, vector FROM search_vectors WHERE document = ANY($1) AND embedder = $2";
+        let ask = || sqlx::query(sql).bind(numbers.clone()).bind(embedder);
+        let scored = self.query_rows(ask, |row| {
+            let score = search.query.similarity(row.try_get(1)?);
+            let id = SearchDocumentId::new(row.try_get(0)?);
+            Ok(score.map(|score| RankedDocument { id, score }))
+        });
+        Ok(best_documents(scored.await?.into_iter().flatten(), limit))
+    }
+
+    /// Returns which documents exist in sessions that are not hidden.
+    async fn shown_documents(
+        &self,
+        ranking: &[RankedDocument],
+    ) -> Result<HashSet<SearchDocumentId>, StoreError> {
+        let numbers: Vec<i64> = ranking.iter().map(|hit| hit.id.get()).collect();
+        let sql = "SELECT search_documents.id FROM search_documents
+                       JOIN sessions ON sessions.id = search_documents.session
+                   WHERE search_documents.id = ANY($1) AND hidden_at IS NULL";
+        let ask = || sqlx::query(sql).bind(numbers.clone());
+        let shown = self.query_rows(ask, |row| Ok(SearchDocumentId::new(row.try_get(0)?)));
+        Ok(shown.await?.into_iter().collect())
+    }
+}

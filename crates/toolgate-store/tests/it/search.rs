@@ -1,0 +1,373 @@
+//! Search on real databases: erased text is gone from the file, any query is safe, and processes that
+//! index at the same time or die in the middle lose nothing.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use proptest::prelude::*;
+use toolgate_core::{
+    Event, LogPosition, SearchMode, SearchRequest, SearchService, SessionEvent, SessionId,
+    SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
+};
+use toolgate_store::{MemoryStore, SqliteStore};
+use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock, WordEmbedder};
+
+use crate::support::{session, turn_id};
+
+const NOW: Timestamp = Timestamp::from_micros(86_400 * 1_000_000);
+
+fn service(store: &StoreHandle) -> SearchService {
+    SearchService::new(store.clone(), TestClock::at(NOW))
+        .with_embedder(Arc::new(WordEmbedder::new("test")))
+}
+
+fn message(session: SessionId, n: u64, text: &str) -> Arc<Event> {
+    let event = SessionEvent::UserMessage {
+        message: n,
+        text: Some(text.into()),
+        text_bytes: None,
+        steering: false,
+    };
+    let info = Arc::new(TurnInfo::new(session, turn_id(1)));
+    let at = Timestamp::from_micros(i64::try_from(n).expect("few") * 1_000_000);
+    Arc::new(Event::for_run(n, at, info, event).expect("a valid event"))
+}
+
+async fn say(store: &StoreHandle, session: SessionId, texts: &[String]) {
+    let revision = store.revision(session).await.expect("reads");
+    let events = (revision + 1..)
+        .zip(texts)
+        .map(|(n, text)| message(session, n, text));
+    let batch = WriteBatch {
+        events: events.collect(),
+        ..WriteBatch::default()
+    };
+    let position = LogPosition::unleased(revision);
+    store
+        .append(session, position, batch)
+        .await
+        .expect("appends");
+}
+
+async fn count(store: &StoreHandle, query: &str) -> usize {
+    let request = SearchRequest::new(query).mode(SearchMode::Text).limit(100);
+    let answer = service(store).search(&request).await.expect("searches");
+    answer.hits.len()
+}
+
+/// Returns the files of a database that contain a text, in any case.
+fn files_with(directory: &Path, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for file in fs::read_dir(directory).expect("lists") {
+        let file = file.expect("lists");
+        let bytes = fs::read(file.path()).expect("reads").to_ascii_lowercase();
+        if bytes
+            .windows(text.len())
+            .any(|window| window == text.as_bytes())
+        {
+            found.push(file.file_name().to_string_lossy().into_owned());
+        }
+    }
+    found
+}
+
+#[tokio::test]
+async fn nothing_of_an_erased_session_is_left_in_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    let handle = StoreHandle::new(store.clone());
+    // Other sessions before and after it, so that its words lie among others in the pages.
+    let others: Vec<String> = (0..400)
+        .map(|n| format!("aardvark{n} zebra{n} the quick fox {n}"))
+        .collect();
+    say(&handle, session(1), &others).await;
+    let planted: Vec<String> = (0..50)
+        .map(|n| format!("quixotic plumfire {n} ordered marzipan{n} walruses"))
+        .collect();
+    say(&handle, session(2), &planted).await;
+    let title = SessionTitle::new("vexillology club").expect("visible");
+    handle
+        .rename_session(session(2), title)
+        .await
+        .expect("renames");
+    service(&handle)
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
+    say(&handle, session(3), &others).await;
+    service(&handle)
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
+    assert_eq!(count(&handle, "plumfire").await, 50);
+    assert_eq!(count(&handle, "vexillology").await, 1);
+    for word in ["plumfire", "marzipan", "vexillology"] {
+        assert!(
+            !files_with(directory.path(), word).is_empty(),
+            "{word} is stored at first"
+        );
+    }
+    handle.erase_session(session(2), NOW).await.expect("erases");
+    assert_eq!(count(&handle, "plumfire").await, 0);
+    for word in [
+        "quixotic",
+        "plumfire",
+        "marzipan",
+        "walruses",
+        "vexillology",
+    ] {
+        assert_eq!(
+            files_with(directory.path(), word),
+            Vec::<String>::new(),
+            "{word}"
+        );
+    }
+    assert_eq!(
+        count(&handle, "aardvark7").await,
+        2,
+        "other sessions are whole"
+    );
+    assert_eq!(store.check().expect("checks"), []);
+}
+
+#[tokio::test]
+async fn a_title_that_was_replaced_is_not_left_in_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let store =
+        StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+    say(&store, session(1), &["hello".to_owned()]).await;
+    for name in ["plumfire", "marzipan"] {
+        let title = SessionTitle::new(name).expect("visible");
+        store
+            .rename_session(session(1), title)
+            .await
+            .expect("renames");
+        assert_eq!(count(&store, name).await, 1);
+    }
+    assert_eq!(count(&store, "plumfire").await, 0);
+    // Erasing any session empties the WAL, which holds pages as they were before.
+    store
+        .erase_session(session(9), NOW)
+        .await
+        .expect("erases nothing");
+    assert_eq!(
+        files_with(directory.path(), "plumfire"),
+        Vec::<String>::new()
+    );
+}
+
+/// Fails each write of the index once, as a process that is killed in the middle of indexing would.
+#[tokio::test]
+async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
+    for fails_at in 1..=6 {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = SqliteStore::open(directory.path().join("toolgate.db")).expect("opens");
+        let batches = std::sync::atomic::AtomicU64::new(0);
+        let faulty = FaultyStore::new(file.clone(), move |call, _| match call {
+            StoreCall::IndexBatch => {
+                let n = batches.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+                match n {
+                    // Not carried out, or carried out without an answer.
+                    n if n == fails_at && n % 2 == 0 => {
+                        StoreFault::Fail(StoreError::Backend("killed".into()))
+                    }
+                    n if n == fails_at => {
+                        StoreFault::DoneButFail(StoreError::Backend("killed".into()))
+                    }
+                    _ => StoreFault::Pass,
+                }
+            }
+            _ => StoreFault::Pass,
+        });
+        let faulty = StoreHandle::new(faulty);
+        let texts: Vec<String> = (0..500).map(|n| format!("gnu {n}")).collect();
+        say(&faulty, session(1), &texts).await;
+        let first = service(&faulty).continue_index(|_| ()).await;
+        // Another process continues.
+        drop(faulty);
+        let store = StoreHandle::new(file.clone());
+        service(&store)
+            .continue_index(|_| ())
+            .await
+            .expect("continues");
+        let counts = store.search_counts(None).await.expect("counts");
+        assert_eq!(counts.documents, 500, "batch {fails_at}, {first:?}");
+        assert_eq!(counts.stale_events, 0);
+        assert_eq!(count(&store, "\"gnu 499\"").await, 1);
+        assert_eq!(file.check().expect("checks"), []);
+    }
+}
+
+async fn index_from_two_processes(one: StoreHandle, two: StoreHandle) {
+    for n in 0..8 {
+        let texts: Vec<String> = (0..100).map(|m| format!("gnu {n} {m}")).collect();
+        say(&one, session(n), &texts).await;
+    }
+    let writes = async {
+        for n in 8..16 {
+            say(&one, session(n), &[format!("gnu {n} 0")]).await;
+        }
+    };
+    let first = service(&one);
+    let second = service(&two);
+    let (a, b, ()) = tokio::join!(
+        first.continue_index(|_| ()),
+        second.continue_index(|_| ()),
+        writes
+    );
+    a.expect("indexes");
+    b.expect("indexes");
+    service(&two).continue_index(|_| ()).await.expect("indexes");
+    let counts = one.search_counts(None).await.expect("counts");
+    assert_eq!((counts.documents, counts.stale_events), (808, 0));
+    assert_eq!(
+        count(&two, "\"gnu 7 99\"").await,
+        1,
+        "nothing is indexed twice"
+    );
+    assert_eq!(count(&two, "\"gnu 15 0\"").await, 1);
+}
+
+#[tokio::test]
+async fn two_processes_that_index_one_file_lose_and_repeat_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    // Two stores have two writers and share nothing but the file, as two processes do.
+    let one = SqliteStore::open(&path).expect("opens");
+    let two = SqliteStore::open(&path).expect("opens");
+    index_from_two_processes(StoreHandle::new(one.clone()), StoreHandle::new(two)).await;
+    assert_eq!(one.check().expect("checks"), []);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn two_processes_that_index_one_database_lose_and_repeat_nothing() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let url = database.url();
+    let connect = || toolgate_store::PostgresStore::connect(&url);
+    let one = StoreHandle::new(connect().await.expect("connects"));
+    let two = StoreHandle::new(connect().await.expect("connects"));
+    index_from_two_processes(one, two).await;
+    database.drop().await;
+}
+
+#[tokio::test]
+async fn the_stores_rank_alike() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file =
+        StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+    let memory = StoreHandle::new(MemoryStore::new());
+    let texts: Vec<String> = [
+        "deploy the walrus",
+        "walrus walrus walrus",
+        "a long text about a walrus that was deployed to a far away server",
+        "deploy deploy",
+        "nothing",
+        "parseWalrus and walrus_parser",
+        "Walruß",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for store in [&file, &memory] {
+        say(store, session(1), &texts).await;
+    }
+    for query in [
+        "walrus",
+        "deploy walrus",
+        "\"the walrus\"",
+        "walr*",
+        "parse walrus",
+        "deploy -the",
+        "walruss",
+    ] {
+        for mode in SearchMode::ALL {
+            let request = SearchRequest::new(query).mode(mode);
+            let from_file = service(&file).search(&request).await.expect("searches");
+            let from_memory = service(&memory).search(&request).await.expect("searches");
+            assert_eq!(from_file, from_memory, "{query} {mode}");
+            assert!(!from_file.hits.is_empty(), "{query} {mode}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_index_of_another_version_is_rebuilt() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    say(&store, session(1), &["walrus".to_owned()]).await;
+    assert_eq!(count(&store, "walrus").await, 1);
+    drop(store);
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    connection
+        .execute("UPDATE search_state SET version = 999", [])
+        .expect("writes");
+    drop(connection);
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    assert_eq!(count(&store, "walrus").await, 1);
+    let counts = store.search_counts(None).await.expect("counts");
+    assert_eq!(counts.documents, 1, "the old documents are gone");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// The same file for all cases would be faster, but a query must not depend on earlier ones.
+    #[test]
+    fn any_text_is_a_query_for_fts5(queries in prop::collection::vec(r#"([a-zé東🚀]{0,4}|["*:()\-^{} \x00']|tool:|after:|AND|OR|NOT|NEAR){0,12}"#, 8)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let directory = tempfile::tempdir().expect("a directory");
+            let store = StoreHandle::new(SqliteStore::open(directory.path().join("toolgate.db")).expect("opens"));
+            say(&store, session(1), &["some text".to_owned()]).await;
+            for query in queries {
+                for mode in SearchMode::ALL {
+                    let request = SearchRequest::new(&query).mode(mode);
+                    let answer = service(&store).search(&request).await;
+                    prop_assert!(answer.is_ok(), "{query:?}: {answer:?}");
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
+
+/// Waiting for other writers is part of the contract of a file, so no time limit is set here.
+#[tokio::test]
+async fn a_search_works_while_another_process_holds_the_lock() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let options = toolgate_store::SqliteOptions {
+        busy_timeout: Duration::from_millis(50),
+        ..toolgate_store::SqliteOptions::default()
+    };
+    let store = StoreHandle::new(SqliteStore::open_with(&path, options).expect("opens"));
+    say(&store, session(1), &["walrus".to_owned()]).await;
+    assert_eq!(count(&store, "walrus").await, 1);
+    let other = rusqlite::Connection::open(&path).expect("opens");
+    other.execute_batch("BEGIN IMMEDIATE").expect("locks");
+    // Everything is indexed and embedded, so the search only reads.
+    assert_eq!(count(&store, "walrus").await, 1);
+}
+
+#[tokio::test]
+async fn a_session_that_could_not_be_erased_is_still_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    let texts: Vec<String> = (0..40).map(|n| format!("walrus {n}")).collect();
+    say(&store, session(1), &texts).await;
+    assert_eq!(count(&store, "walrus").await, 40);
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    let fails = "CREATE TRIGGER fails BEFORE DELETE ON events BEGIN SELECT raise(ABORT, 'no'); END";
+    connection.execute_batch(fails).expect("writes");
+    assert!(store.erase_session(session(1), NOW).await.is_err());
+    assert_eq!(count(&store, "walrus").await, 40);
+    connection
+        .execute_batch("DROP TRIGGER fails")
+        .expect("writes");
+    store.erase_session(session(1), NOW).await.expect("erases");
+    assert_eq!(count(&store, "walrus").await, 0);
+}
