@@ -26,9 +26,9 @@ pub(super) fn scope_label(scope: &RecallScope) -> String {
 }
 
 pub(super) fn print_records(cx: &CommandContext, records: &[MemoryRecord]) -> Result<(), CliError> {
-    let created = times::zoned_head("CREATED");
+    let created = times::zoned_head("created");
     let mut table =
-        TextTable::for_output().with_head(["ID", "KIND", "SCOPE", "USES", &created, "TEXT"]);
+        TextTable::for_output().with_head(["memory", "kind", "scope", "uses", &created, "text"]);
     for record in records {
         table.add_row([
             style::bold(ids::short_id(record.id)),
@@ -43,7 +43,7 @@ pub(super) fn print_records(cx: &CommandContext, records: &[MemoryRecord]) -> Re
 }
 
 pub(super) fn print_ranked(cx: &CommandContext, found: &[RankedMemory]) -> Result<(), CliError> {
-    let mut table = TextTable::for_output().with_head(["ID", "SCORE", "KIND", "SCOPE", "TEXT"]);
+    let mut table = TextTable::for_output().with_head(["memory", "score", "kind", "scope", "text"]);
     for ranked in found {
         let record = &ranked.record;
         table.add_row([
