@@ -25,10 +25,13 @@ pub fn index_after_runs(store: StoreHandle, search: SearchService) -> StoreHandl
         let search = search.clone();
         let is_running = is_running.clone();
         match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move {
-                index_everything(&search).await;
-                is_running.store(false, Ordering::Release);
-            })),
+            Ok(runtime) => {
+                let running = RunningMark(is_running);
+                drop(runtime.spawn(async move {
+                    let _running = running;
+                    index_everything(&search).await;
+                }));
+            }
             Err(_) => is_running.store(false, Ordering::Release),
         }
     })
@@ -44,5 +47,14 @@ async fn index_everything(search: &SearchService) {
             }
             Ok(_) | Err(_) => return,
         }
+    }
+}
+
+/// Says that a task is running, until it ends, panics or is dropped with its runtime.
+struct RunningMark(Arc<AtomicBool>);
+
+impl Drop for RunningMark {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }

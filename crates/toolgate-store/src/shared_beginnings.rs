@@ -4,7 +4,7 @@
 //! body is stored without what it shares: `^12,210,` is the first 210 bytes of the body of event 12,
 //! and what follows the second comma comes after them. A body that is stored whole begins with `{`.
 
-use std::collections::VecDeque;
+use std::{cmp::Reverse, collections::VecDeque};
 
 use toolgate_core::StoreError;
 
@@ -13,31 +13,47 @@ const MARK: char = '^';
 /// Sharing less than this is not worth a reference.
 const LEAST_SHARED: usize = 48;
 /// The number of earlier bodies that are compared with a new one.
-const COMPARED: usize = 4;
+const COMPARED: usize = 8;
+/// The most references that are followed to complete a body.
+const MAX_DEPTH: u32 = 4;
 
 /// The bodies of one write so far, to which later ones can refer.
 #[derive(Default)]
 pub(crate) struct SharedBeginnings {
-    earlier: VecDeque<(u64, String)>,
+    earlier: VecDeque<EarlierBody>,
+}
+
+struct EarlierBody {
+    sequence: u64,
+    body: String,
+    /// The number of references that are followed to complete it.
+    depth: u32,
 }
 
 impl SharedBeginnings {
     /// Returns the body of an event as it is stored.
     pub(crate) fn shorten_body(&mut self, sequence: u64, body: String) -> String {
-        let shared = self
-            .earlier
-            .iter()
-            .map(|(number, earlier)| (shared_bytes(earlier, &body), *number))
-            .max()
-            .filter(|(shared, _)| *shared >= LEAST_SHARED);
-        let stored = match shared {
-            Some((shared, number)) => format!("{MARK}{number},{shared},{}", &body[shared..]),
-            None => body.clone(),
+        let candidates = self.earlier.iter().filter(|like| like.depth < MAX_DEPTH);
+        let best = candidates
+            // Of equally good ones the one with the fewest references.
+            .max_by_key(|like| (shared_bytes(&like.body, &body), Reverse(like.depth)))
+            .map(|like| (like, shared_bytes(&like.body, &body)))
+            .filter(|(_, shared)| *shared >= LEAST_SHARED);
+        let (stored, depth) = match best {
+            Some((like, shared)) => {
+                let stored = format!("{MARK}{},{shared},{}", like.sequence, &body[shared..]);
+                (stored, like.depth + 1)
+            }
+            None => (body.clone(), 0),
         };
         if self.earlier.len() == COMPARED {
             self.earlier.pop_front();
         }
-        self.earlier.push_back((sequence, body));
+        self.earlier.push_back(EarlierBody {
+            sequence,
+            body,
+            depth,
+        });
         stored
     }
 }
@@ -154,6 +170,22 @@ mod tests {
         let marked = stored.iter().filter(|body| body.starts_with(MARK)).count();
         assert_eq!(marked, 4);
         assert!(stored[2].len() < 40, "{}", stored[2]);
+    }
+
+    #[test]
+    fn only_a_few_references_are_followed_however_long_a_write_is() {
+        let beginning = format!("{{\"session_id\":\"{}\",", "7".repeat(60));
+        let bodies: Vec<String> = (0..1_000).map(|n| format!("{beginning}{n}}}")).collect();
+        let stored = shorten(&bodies);
+        assert_eq!(read_back(&stored), bodies);
+        let mut depths: Vec<u32> = Vec::new();
+        for (sequence, stored) in (1..).zip(&stored) {
+            let short = ShortenedBody::parse(sequence, stored, String::new).expect("valid");
+            depths.push(short.map_or(0, |short| depths[short.like as usize - 1] + 1));
+        }
+        assert!(depths.iter().all(|depth| *depth <= MAX_DEPTH), "{depths:?}");
+        let bytes = |bodies: &[String]| bodies.iter().map(String::len).sum::<usize>();
+        assert!(bytes(&stored) * 2 < bytes(&bodies));
     }
 
     #[test]

@@ -137,7 +137,8 @@ fn describe_session(transcript: &Transcript, options: &ExportOptions) -> String 
 }
 
 pub(super) fn tokens_text(usage: Usage) -> String {
-    let input = usage.input + usage.cache_read + usage.cache_write;
+    let cached = usage.cache_read.saturating_add(usage.cache_write);
+    let input = usage.input.saturating_add(cached);
     format!("{input} in, {} out", usage.output)
 }
 

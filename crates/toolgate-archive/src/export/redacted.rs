@@ -3,7 +3,9 @@
 use std::{io::Write, sync::Arc};
 
 use serde_json::Value;
-use toolgate_core::{EventBody, Json, MessageRecord, PartContent, SessionId, StoreRecord};
+use toolgate_core::{
+    EventBody, Json, MessageRecord, PartContent, RawArguments, SessionId, StoreRecord, ToolRequest,
+};
 
 use super::{
     ExportOptions, ExportRedaction, ExportSummary, Exporter,
@@ -129,10 +131,45 @@ fn shown_message(record: &MessageRecord, options: &ExportOptions) -> MessageReco
     });
     for part in &mut message.parts {
         part.native = None;
-        if let PartContent::Result(answer) = &mut part.content {
-            answer.media.clear();
+        match &mut part.content {
+            PartContent::Result(answer) => answer.media.clear(),
+            // As JSON, so that the redactor sees the names of the arguments.
+            PartContent::Call(request) => parse_arguments(request),
+            PartContent::Text(_)
+            | PartContent::Reasoning(_)
+            | PartContent::Ran(_)
+            | PartContent::Media(_)
+            | PartContent::Opaque => {}
         }
     }
     record.message = Arc::new(message);
     record
+}
+
+fn parse_arguments(request: &mut ToolRequest) {
+    if let RawArguments::Text(text) = &request.arguments
+        && let Some(json) = serde_json::from_str(text)
+            .ok()
+            .and_then(|value| Json::new(value).ok())
+    {
+        request.arguments = RawArguments::Json(json);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_a_provider_sent_as_text_have_names_for_the_redactor() {
+        let mut request = ToolRequest::from_text("c1", "pay", r#"{"ssn":"078-05-1120"}"#);
+        parse_arguments(&mut request);
+        let RawArguments::Json(json) = &request.arguments else {
+            panic!("{request:?}");
+        };
+        assert!(json.as_value().get("ssn").is_some());
+        let mut broken = ToolRequest::from_text("c1", "pay", "{");
+        parse_arguments(&mut broken);
+        assert_eq!(broken.arguments, RawArguments::Text("{".to_owned()));
+    }
 }

@@ -158,6 +158,31 @@ fn a_file_whose_past_changed_is_not_mixed_with_what_was_imported() {
 }
 
 #[test]
+fn a_time_that_no_calendar_has_is_left_out_and_the_session_can_be_read() {
+    block_on(async {
+        for time in [
+            "1772600000000000",
+            "-99999999999999999",
+            "9223372036854775807",
+        ] {
+            let text = format!(r#"[{{"role":"user","content":"hi","ts":{time}}}]"#);
+            let store = empty_store();
+            let foreign = read(ForeignFormat::Cline, &text);
+            let done = importer(&store).import_foreign(&foreign).await;
+            let done = done.expect("imports");
+            let events = store.events(done.session, 0, 10).await.expect("reads");
+            for event in events {
+                let text = serde_json::to_string(&*event).expect("writes");
+                assert!(
+                    serde_json::from_str::<toolgate_core::Event>(&text).is_ok(),
+                    "{text}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
 fn secrets_of_other_programs_are_redacted_before_they_are_stored() {
     block_on(async {
         for (format, text) in FILES {

@@ -200,7 +200,9 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Marks that a command is more than one simple command, or prints something into a file.
-const JOINTS: [char; 10] = ['|', ';', '>', '<', '`', '\n', '\r', '\0', '"', '\''];
+const JOINTS: [char; 12] = [
+    '|', ';', '&', '$', '>', '<', '`', '\n', '\r', '\0', '"', '\'',
+];
 
 /// Returns the memory that a command worked, if it is one simple command that builds, tests,
 /// formats or releases. The result of the command is not read.
@@ -213,10 +215,7 @@ const JOINTS: [char; 10] = ['|', ';', '>', '<', '`', '\n', '\r', '\0', '"', '\''
 /// ```
 pub fn remember_command(command: &str) -> Option<FoundMemory> {
     let command = command.trim();
-    let is_simple = command.len() <= 200
-        && !command.contains(JOINTS)
-        && !command.contains("&&")
-        && !command.contains("$(");
+    let is_simple = command.len() <= 200 && !command.contains(JOINTS);
     let first = command.split_whitespace().next()?;
     let program = first.rsplit('/').next().unwrap_or(first);
     if !is_simple || !PROGRAMS.contains(&program) {

@@ -40,6 +40,11 @@ fn quote_memory(record: &MemoryRecord) -> String {
         Some(session) => format!("{}, session {session}, {day}", record.source.origin.text()),
         None => format!("{}, {day}", record.source.origin.text()),
     };
+    // What a file says about its origin is not known to be true.
+    let from = match record.source.imported_at {
+        Some(_) => format!("imported from a file, which says: {from}"),
+        None => from,
+    };
     let line = json!({
         "id": record.id,
         "kind": record.kind,

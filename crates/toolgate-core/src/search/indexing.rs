@@ -54,7 +54,11 @@ pub(crate) async fn index_events(
                 return Ok(progress);
             }
             let left = most_events - progress.events;
-            let done = index_session(store, session, left).await?;
+            let done = match index_session(store, session, left).await {
+                // The other sessions can be found all the same, and the progress is not complete.
+                Err(StoreError::Damaged { .. }) => continue,
+                done => done?,
+            };
             is_moved |= done.is_moved;
             progress.events += done.events;
             report(progress.events);
@@ -90,6 +94,9 @@ async fn index_session(
             needs_title |= has_own_title(&page, stale.title.as_ref());
         }
         let title = needs_title.then(|| title_entry(&stale)).flatten();
+        // A log that ends before its revision is damaged: it moves nothing, and must not be tried
+        // without end.
+        let moves = to > from || title.is_some() || stale.is_retitled;
         let batch = IndexBatch {
             session: stale.session,
             created_at: stale.created_at,
@@ -101,7 +108,7 @@ async fn index_session(
         if !store.index_batch(batch).await? {
             return Ok(part);
         }
-        part.is_moved = true;
+        part.is_moved |= moves;
         part.events += to - from;
         needs_title = false;
         from = to;

@@ -100,6 +100,7 @@ fn start_descent(
         pass: NO_PASS,
         opens_pass: false,
         passed: PassedLayers::default(),
+        unsealed: None,
         ready: None,
     };
     let below = run_quietly(|| descend_from(top, call));
@@ -132,6 +133,10 @@ pub(crate) fn descend_from(mut place: StackPosition, call: Call) -> BoxFuture<'s
         if place.at == run.plan.seal_at {
             // On every descent: a shaping layer may retry with other arguments, which are decided
             // on anew.
+            // Layers above this point never see edits and host values, also if they are woken.
+            if !place.passed.is_empty() {
+                place.unsealed = Some(call.clone());
+            }
             let edited = run.apply_edits(call);
             call = match run.fill_host_values(&edited) {
                 Ok(None) => edited,
@@ -185,6 +190,8 @@ pub(crate) struct StackPosition {
     pub(super) opens_pass: bool,
     /// The layers between the parent and this position that wait for the outcome.
     pub(super) passed: PassedLayers,
+    /// The call as the passed layers above the point where deciding begins know it.
+    pub(super) unsealed: Option<Call>,
     /// The outcome for which the layer at this position is woken.
     pub(super) ready: Option<ReadyOutcome>,
 }
@@ -201,15 +208,7 @@ impl StackPosition {
 
     /// Enters the layers above this position that waited for the outcome and want it.
     async fn wake_passed(&self, call: &Call, outcome: Outcome) -> Outcome {
-        wake_layers(
-            &self.run,
-            self.passed,
-            self.parent,
-            self.pass,
-            call,
-            outcome,
-        )
-        .await
+        wake_layers(self, call, outcome).await
     }
 }
 
@@ -288,8 +287,31 @@ impl Drop for VisitGuard<'_> {
     }
 }
 
+/// Ends a pass that no visit of a layer began.
+struct PassGuard<'a> {
+    run: &'a CallDescent,
+    pass: usize,
+}
+
+impl Drop for PassGuard<'_> {
+    fn drop(&mut self) {
+        if self.pass != NO_PASS {
+            self.run.lock_state().passes[self.pass].ended = true;
+        }
+    }
+}
+
 /// Runs the last step: checks that this call may run, announces the start, and executes it.
 async fn execute_call(place: StackPosition, call: Call) -> Outcome {
+    // If every deciding layer was passed, no visit ends the pass.
+    let _pass = PassGuard {
+        run: &place.run,
+        pass: if place.opens_pass {
+            place.pass
+        } else {
+            NO_PASS
+        },
+    };
     let waited_for = (!place.passed.is_empty()).then(|| call.clone());
     let outcome = run_attempt(&place.run, call).await;
     let outcome = place.run.hand_up(place.parent, outcome);

@@ -338,6 +338,7 @@ impl Next {
             pass: self.pass,
             opens_pass: false,
             passed: PassedLayers::default(),
+            unsealed: None,
             ready: None,
         };
         descend_from(below, call)

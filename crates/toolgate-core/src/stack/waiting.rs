@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{
     Call, Outcome,
     stack::{
-        descend::{CallDescent, NO_PASS, StackPosition, layer_failure},
+        descend::{NO_PASS, StackPosition, layer_failure},
         panic::contain_panic_sync,
     },
 };
@@ -63,18 +63,20 @@ impl ReadyOutcome {
     }
 }
 
-/// Enters the layers of `passed` that want the outcome, innermost first, each with what the one
-/// before it has made of it.
+/// Enters the layers that were passed above `below` and want the outcome, innermost first, each with
+/// what the one before it has made of it.
 pub(super) async fn wake_layers(
-    run: &Arc<CallDescent>,
-    mut passed: PassedLayers,
-    parent: usize,
-    pass: usize,
+    below: &StackPosition,
     call: &Call,
     mut outcome: Outcome,
 ) -> Outcome {
+    let run = &below.run;
+    let mut passed = below.passed;
     while let Some(at) = passed.pop_innermost() {
         let frame = &run.plan.frames[at];
+        let is_above_seal = at < run.plan.seal_at;
+        let known = below.unsealed.as_ref().filter(|_| is_above_seal);
+        let call = known.unwrap_or(call);
         // User code that may panic. Fail closed: what the layer would have done is not known.
         outcome = match contain_panic_sync(|| frame.layer.wants_outcome(call, &outcome)) {
             Ok(false) => continue,
@@ -82,19 +84,21 @@ pub(super) async fn wake_layers(
                 let place = StackPosition {
                     run: run.clone(),
                     at,
-                    parent,
+                    parent: below.parent,
                     // A layer above the point where deciding begins starts a pass of its own with
                     // each further run.
-                    pass: if at < run.plan.seal_at { NO_PASS } else { pass },
+                    pass: if is_above_seal { NO_PASS } else { below.pass },
                     opens_pass: false,
                     passed: PassedLayers::default(),
+                    unsealed: None,
                     ready: Some(ReadyOutcome::new(outcome)),
                 };
                 frame.layer.clone().enter_boxed(place, call.clone()).await
             }
             Err(report) => {
                 let what = "it panicked while checking whether it wants the outcome";
-                run.hand_up(parent, layer_failure(&frame.name, what, Some(report)))
+                let failed = layer_failure(&frame.name, what, Some(report));
+                run.hand_up(below.parent, failed)
             }
         };
     }

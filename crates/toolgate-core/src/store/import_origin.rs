@@ -22,6 +22,8 @@ pub struct ImportOrigin {
 impl ImportOrigin {
     /// The word for archives of our own.
     pub const ARCHIVE: &str = "toolgate";
+    /// The word for a mark that cannot be read.
+    pub const UNREADABLE: &str = "unreadable mark";
 
     /// Returns the key of the mark of a session that another program made. It belongs to the session
     /// and travels with it.
@@ -47,7 +49,7 @@ impl StoreHandle {
     ///
     /// # Errors
     ///
-    /// Fails if the store fails, or if the mark cannot be read.
+    /// Fails if the store fails.
     pub async fn load_import_origin(
         &self,
         session: SessionId,
@@ -59,14 +61,19 @@ impl StoreHandle {
         for key in keys {
             if let Some(mark) = self.load_json(&key).await? {
                 let origin = serde_json::from_value(mark.as_value().clone());
-                // A mark that cannot be read must not make the session look like one of ours.
-                return origin.map(Some).map_err(|error| StoreError::Damaged {
-                    what: format!("the record {key}"),
-                    source: Box::new(error),
-                });
+                // A mark that cannot be read must not make the session look like one of ours, and
+                // must not keep the other sessions from being listed.
+                return Ok(Some(origin.unwrap_or_else(|_| Self::unreadable_origin())));
             }
         }
         Ok(None)
+    }
+
+    fn unreadable_origin() -> ImportOrigin {
+        ImportOrigin {
+            format: ImportOrigin::UNREADABLE.into(),
+            source: None,
+        }
     }
 }
 
@@ -105,7 +112,9 @@ mod tests {
                 .put_json_once(key, Json::null())
                 .await
                 .expect("writes");
-            assert!(store.load_import_origin(SESSION).await.is_err());
+            let unreadable = store.load_import_origin(SESSION).await.expect("reads");
+            let format = unreadable.map(|origin| origin.format);
+            assert_eq!(format.as_deref(), Some(ImportOrigin::UNREADABLE));
         });
     }
 }

@@ -1,4 +1,4 @@
-//! The store of sessions: seven traits, each with a file of its name in every backend.
+//! The store of sessions: eight traits, each with a file of its name in every backend.
 
 pub(crate) mod accounts;
 pub(crate) mod catalogue;

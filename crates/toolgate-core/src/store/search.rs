@@ -115,6 +115,15 @@ pub struct IndexBatch {
     pub title: Option<Box<IndexEntry>>,
 }
 
+impl IndexBatch {
+    /// Checks whether the title of the batch is still that of the session. A store rejects a batch
+    /// whose session was renamed or erased meanwhile.
+    pub fn has_title(&self, current: Option<&str>) -> bool {
+        let text = |title: &IndexEntry| title.document.text == current.unwrap_or_default();
+        self.title.as_deref().is_none_or(text)
+    }
+}
+
 /// The documents that a store found for words.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TextMatches {

@@ -295,3 +295,60 @@ impl Layer for Waits {
         Band::Repeat
     }
 }
+
+#[tokio::test]
+async fn a_redacting_layer_is_entered_even_if_it_would_wait() {
+    struct WaitingRedactor;
+    impl Layer for WaitingRedactor {
+        async fn handle(&self, call: Call, next: Next) -> Outcome {
+            let mut outcome = next.run(call).await;
+            if let Some(settled) = outcome.settled_mut() {
+                settled.notes = toolgate_core::Notes::default();
+            }
+            outcome
+        }
+        fn waits_for_outcome(&self, _: &Call) -> bool {
+            true
+        }
+        fn capabilities(&self) -> toolgate_core::LayerCapabilities {
+            toolgate_core::LayerCapabilities::default().redacting()
+        }
+    }
+    let stack = Stack::over(FakeExecutor::new().then(failure("down")))
+        .layer(pass("outer", Band::Record))
+        .layer(WaitingRedactor)
+        .build()
+        .expect("in order");
+    let outcome = stack.run(call("t")).await;
+    let notes = outcome.settled().expect("settled").notes.fields();
+    assert_eq!(notes.expect("a trail").summary, None);
+}
+
+#[tokio::test]
+async fn a_next_that_a_woken_layer_keeps_is_useless_after_the_call() {
+    struct KeepsNext(Arc<std::sync::Mutex<Option<(Call, Next)>>>);
+    impl Layer for KeepsNext {
+        async fn handle(&self, call: Call, next: Next) -> Outcome {
+            let kept = (call.clone(), next.clone());
+            *self.0.lock().expect("no panic") = Some(kept);
+            next.run(call).await
+        }
+        fn waits_for_outcome(&self, _: &Call) -> bool {
+            true
+        }
+        fn band(&self) -> Band {
+            Band::Decide
+        }
+    }
+    let kept = Arc::default();
+    let tool = FakeExecutor::new().then(failure("down"));
+    let stack = Stack::over(tool.clone())
+        .layer(KeepsNext(Arc::clone(&kept)))
+        .build()
+        .expect("in order");
+    stack.run(call("t")).await;
+    let (late, next) = kept.lock().expect("no panic").take().expect("woken");
+    let outcome = next.run(late).await;
+    assert_eq!(outcome.status(), Some(Status::Blocked), "{outcome:?}");
+    assert_eq!(tool.seen().len(), 1);
+}

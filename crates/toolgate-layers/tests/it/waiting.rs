@@ -1,6 +1,9 @@
 //! Layers of the default stack that have nothing to do for a call are not entered.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use serde_json::json;
 use toolgate_core::{
@@ -160,4 +163,21 @@ async fn a_standing_rule_denies_a_call_that_needs_no_approval() {
     book.add(rule.expect("a rule")).await.expect("stored");
     assert_eq!(run().await.status(), Some(Status::Denied));
     assert_eq!(tool.seen().len(), 2);
+}
+
+#[tokio::test]
+async fn a_condition_that_asks_once_is_asked_once() {
+    let asked = AtomicBool::new(false);
+    let first = move |_: &Call| {
+        let is_first = !asked.swap(true, Ordering::Relaxed);
+        is_first.then(|| "the first use".to_owned())
+    };
+    let tool = FakeExecutor::new();
+    let stack = Stack::over(tool.clone())
+        .layer(Approval::when(first))
+        .build()
+        .expect("in order");
+    let outcome = stack.run(call_with("t", json!({}))).await;
+    assert!(outcome.settled().is_none(), "it is suspended: {outcome:?}");
+    assert!(tool.seen().is_empty());
 }

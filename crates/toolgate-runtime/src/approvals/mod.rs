@@ -174,16 +174,35 @@ impl ApprovalService {
         }
     }
 
-    /// Returns the approvals that `filter` selects, oldest first.
+    /// Returns the approvals that `filter` selects, oldest first. Those of imported sessions are left
+    /// out: such a session never runs.
     ///
     /// # Errors
     ///
     /// Fails if the store failed.
     pub async fn list_approvals(
         &self,
-        filter: ApprovalFilter,
+        mut filter: ApprovalFilter,
     ) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.store.approvals(filter).await
+        let mut found = Vec::new();
+        loop {
+            let page = self.store.approvals(filter.clone()).await?;
+            let is_last = page.len() < filter.limit;
+            filter.after = page.last().map(|row| row.request.approval_id);
+            for row in page {
+                if found.len() < filter.limit && !self.is_imported(&row).await? {
+                    found.push(row);
+                }
+            }
+            if is_last || found.len() >= filter.limit {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn is_imported(&self, row: &ApprovalRow) -> Result<bool, StoreError> {
+        let origin = self.store.load_import_origin(row.session).await?;
+        Ok(origin.is_some())
     }
 
     /// Returns one approval, whatever its state.
@@ -515,7 +534,10 @@ impl ApprovalService {
         let mut rows = self.store.approvals(ApprovalFilter::for_call(call)).await?;
         // A row that was changed by hand may hold the request of another call.
         rows.retain(|row| row.request.approval_id.call_id() == call);
-        Ok(rows.pop())
+        match rows.pop() {
+            Some(row) if self.is_imported(&row).await? => Ok(None),
+            found => Ok(found),
+        }
     }
 
     /// Loads the approval request as it was made, not as lists show it. Fails if either was changed

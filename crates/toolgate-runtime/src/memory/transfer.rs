@@ -68,6 +68,7 @@ impl Memory {
             };
             let mut source = memory.source;
             source.imported_at = Some(now);
+            source.pattern = source.pattern.filter(|name| is_pattern_name(name));
             checked.push(NewMemory {
                 content: content.to_string(),
                 kind: memory.kind,
@@ -85,4 +86,10 @@ impl Memory {
         }
         Ok(imported)
     }
+}
+
+/// Checks the name of a pattern in a file: free text would be stored without redaction.
+fn is_pattern_name(name: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    (1..=64).contains(&name.len()) && name.chars().all(is_plain)
 }

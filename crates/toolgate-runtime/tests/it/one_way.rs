@@ -15,9 +15,9 @@ use crate::common::{
 use tokio::sync::Semaphore;
 use toolgate_core::{
     AdmittedDecision, ApprovalChange, ApprovalRequest, Approver, Band, Call, CallError, Clock as _,
-    Decision, ErrorCategory, Event, Failure, KeyKind, Keyring, Layer, LayerExt, MemoryStore, Next,
-    Outcome, Quorum, RecordKey, Registry, RejectCode, SecretKey, Stack, Status, StoreError,
-    StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
+    Decision, ErrorCategory, Event, Failure, ImportOrigin, KeyKind, Keyring, Layer, LayerExt,
+    MemoryStore, Next, Outcome, Quorum, RecordKey, Registry, RejectCode, SecretKey, Stack, Status,
+    StoreError, StoreHandle, StoreRecord, Suspension, TurnEvent, Verdict,
 };
 use toolgate_runtime::{
     ApprovalService, BusDelivery, BusSubscription, DeliverError, DispatchError, Dispatcher,
@@ -669,6 +669,31 @@ async fn a_service_without_keys_rejects_a_decision_that_has_to_be_signed() {
     let signing = service.keyring(ring);
     let decided = signing.decide(asked, Decision::approve("ann")).await;
     decided.expect("can be signed");
+}
+
+#[tokio::test]
+async fn requests_of_an_imported_session_are_neither_listed_nor_decided() {
+    let registry = registry(&Probe::default());
+    let store = Noting::new().store;
+    let dispatcher = builder(&registry, &store).build().await.expect("builds");
+    let calls = vec![request("1", "ask_echo", "x")];
+    let turn = dispatcher.open_turn(TurnRequest::new(view(&registry), calls));
+    let report = turn.await.expect("opens").run().await.expect("runs");
+    let service = dispatcher.approval_service();
+    let rows = service.list_approvals(Default::default()).await;
+    assert_eq!(rows.expect("reads").len(), 1);
+    let origin = ImportOrigin {
+        format: ImportOrigin::ARCHIVE.into(),
+        source: None,
+    };
+    let key = ImportOrigin::archive_key(dispatcher.session());
+    let marked = dispatcher.store().put_json_once(key, origin.to_json());
+    marked.await.expect("writes");
+    let rows = service.list_approvals(Default::default()).await;
+    assert_eq!(rows.expect("reads"), []);
+    let asked = question(&report.results[0]);
+    let refused = service.decide(asked, Decision::approve("ann")).await;
+    refused.expect_err("the session never runs");
 }
 
 #[tokio::test]

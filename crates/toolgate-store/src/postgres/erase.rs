@@ -222,6 +222,8 @@ async fn clear_sessions(
     traces: &ErasureScope,
 ) -> Result<(), sqlx::Error> {
     for sql in [
+        // Vectors that another process is writing for these documents are visible afterwards.
+        "SELECT 1 FROM search_documents WHERE session = ANY($1) FOR UPDATE",
         "DELETE FROM search_signs WHERE document IN (SELECT id FROM search_documents WHERE session = ANY($1))",
         "DELETE FROM search_vectors WHERE document IN (SELECT id FROM search_documents WHERE session = ANY($1))",
         // The counts of a document begin with its number of words.

@@ -351,10 +351,14 @@ pub(crate) fn str_of<'a>(value: &'a Value, field: &str) -> Option<&'a str> {
 pub(crate) fn time_of(value: &Value, field: &str) -> Option<Timestamp> {
     match value.get(field)? {
         Value::String(text) => text.parse().ok(),
-        Value::Number(millis) => {
-            let micros = millis.as_i64()?.checked_mul(1_000)?;
-            Some(Timestamp::from_micros(micros))
-        }
+        Value::Number(millis) => time_from_millis(millis.as_i64()?),
         _ => None,
     }
+}
+
+/// Returns a time in milliseconds since 1970. One that no calendar has is none: an event with it
+/// could not be read again.
+pub(crate) fn time_from_millis(millis: i64) -> Option<Timestamp> {
+    let time = Timestamp::from_micros(millis.checked_mul(1_000)?);
+    time.to_string().parse().ok()
 }

@@ -5,10 +5,11 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use toolgate_core::{Timestamp, Usage};
+use toolgate_core::Usage;
 
 use super::{
     ForeignFormat, ForeignMessage, ForeignPart, ForeignRole, ForeignSession, str_of, text_of,
+    time_from_millis,
 };
 
 /// A row of opencode's database.
@@ -103,7 +104,7 @@ fn read_message(
             return None;
         }
     };
-    let at = created.checked_mul(1_000).map(Timestamp::from_micros);
+    let at = time_from_millis(created);
     let mut message = ForeignMessage::new(role, at);
     let model = str_of(&data, "modelID").or(data.pointer("/model/modelID").and_then(Value::as_str));
     message.model = model.map(str::to_owned);

@@ -247,7 +247,7 @@ impl ImportRun<'_> {
             diverged,
             failed,
         } = totals;
-        let mut text = format!("{added} sessions added, {grown} grown, {unchanged} unchanged");
+        let mut text = format!("sessions: {added} added, {grown} grown, {unchanged} unchanged");
         if *diverged > 0 {
             text += &format!(", {diverged} not continued by their files");
         }

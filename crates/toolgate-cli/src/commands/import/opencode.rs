@@ -41,6 +41,7 @@ pub(super) fn read_database(path: &Path) -> Result<Vec<ForeignSession>, CliError
     connection
         .pragma_update(None, "query_only", true)
         .map_err(failed)?;
+    check_tables(&connection).map_err(failed)?;
     let mut rows = Vec::new();
     for (sql, read) in QUERIES {
         let mut statement = connection.prepare(sql).map_err(failed)?;
@@ -52,6 +53,16 @@ pub(super) fn read_database(path: &Path) -> Result<Vec<ForeignSession>, CliError
     let mut sessions = ForeignFormat::read_rows(rows);
     sessions.retain(|session| !session.messages.is_empty());
     Ok(sessions)
+}
+
+/// Checks that what is read are tables: a view could be a query that never ends.
+fn check_tables(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT count(*) FROM sqlite_schema
+               WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' AND name IN ('session', 'message', 'part')";
+    match connection.query_row(sql, [], |row| row.get::<_, i64>(0))? {
+        3 => Ok(()),
+        _ => Err(rusqlite::Error::InvalidQuery),
+    }
 }
 
 fn read_session(row: &Row<'_>) -> rusqlite::Result<OpencodeRow> {

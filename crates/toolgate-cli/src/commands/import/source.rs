@@ -44,6 +44,7 @@ impl ImportSource {
             return Ok(Self::Archive(file));
         }
         if start.starts_with(SQLITE_START) {
+            check_size(file.metadata()?.len())?;
             let sessions = opencode::read_database(path)?;
             return Ok(Self::Foreign(ForeignFormat::Opencode, sessions));
         }
@@ -56,15 +57,20 @@ impl ImportSource {
     }
 }
 
+fn check_size(bytes: u64) -> Result<(), CliError> {
+    if bytes <= MAX_FILE_BYTES {
+        return Ok(());
+    }
+    Err(CliError::usage(format!(
+        "it is larger than {MAX_FILE_BYTES} bytes, the largest file that is imported"
+    )))
+}
+
 /// Reads a file of bounded size as text. Bytes that are not UTF-8 are replaced.
 fn read_text(file: File) -> Result<String, CliError> {
     let mut bytes = Vec::new();
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(CliError::usage(format!(
-            "it is larger than {MAX_FILE_BYTES} bytes, the largest file that is imported"
-        )));
-    }
+    check_size(bytes.len() as u64)?;
     Ok(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),

@@ -38,7 +38,7 @@ fn a_raw_archive_moves_a_session_and_its_receipts_to_another_store() {
     let file = place.work().join("one.jsonl");
     let file = file.to_str().expect("text");
     let said = other.ends(0, &["import", file]);
-    assert!(said.out.contains("1 sessions added"), "{said:?}");
+    assert!(said.out.contains("sessions: 1 added"), "{said:?}");
     let listed = other.json(&["sessions", "list"]);
     assert_eq!(listed[0]["session"], session.as_str());
     assert_eq!(listed[0]["imported_from"], "toolgate");

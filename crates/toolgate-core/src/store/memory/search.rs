@@ -83,8 +83,10 @@ impl SearchStore for MemoryStore {
         let Some(known) = state.sessions.get_mut(&batch.session) else {
             return Ok(false);
         };
-        let created_at = known.to_row(batch.session).created_at;
-        let is_same = known.indexed == batch.from && created_at == batch.created_at;
+        let row = known.to_row(batch.session);
+        let is_same = known.indexed == batch.from
+            && row.created_at == batch.created_at
+            && batch.has_title(row.title.as_ref().map(|title| title.as_str()));
         if !is_same || known.revision() < batch.to {
             return Ok(false);
         }
@@ -157,8 +159,12 @@ impl SearchStore for MemoryStore {
         ids: Vec<SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
         let state = self.lock_state();
-        let found =
-            |id: SearchDocumentId| Some((id, state.index.entries.get(&id)?.document.clone()));
+        let found = |id: SearchDocumentId| {
+            let document = &state.index.entries.get(&id)?.document;
+            let session = state.sessions.get(&document.session)?;
+            let is_shown = session.hidden_at.is_none();
+            is_shown.then(|| (id, document.clone()))
+        };
         Ok(ids.into_iter().filter_map(found).collect())
     }
 

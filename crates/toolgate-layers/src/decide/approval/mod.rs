@@ -701,7 +701,9 @@ impl Layer for Approval {
         let is_unanswered = call.generation == 0 && call.resume_state().answers.is_empty();
         // A standing rule may deny a call that needs no approval.
         let rules_are_empty = |rules: &RuleBook| rules.is_known_empty(call.env().clock().now());
+        // A condition of the program may remember what it was asked: it is asked once, in `handle`.
         is_unanswered
+            && self.when.is_none()
             && call.unmet_requirements().next().is_none()
             && self.rules.as_ref().is_none_or(rules_are_empty)
             && self.own_reason(call).is_none()

@@ -107,7 +107,7 @@ async fn insert_batch(
 ) -> Result<bool, sqlx::Error> {
     // The lock on the session makes an erasure wait, or shows that it was erased.
     let sql =
-        "SELECT indexed, revision, created_at, (SELECT version FROM search_state) FROM sessions
+        "SELECT indexed, revision, created_at, (SELECT version FROM search_state), title FROM sessions
                WHERE id = $1 FOR NO KEY UPDATE";
     let session = PgUuid(batch.session.uuid());
     let Some(row) = sqlx::query(sql)
@@ -122,7 +122,8 @@ async fn insert_batch(
     let is_current = from_db(row.try_get(0)?) == batch.from
         && from_db(row.try_get(1)?) >= batch.to
         && row.try_get::<i64, _>(2)? == batch.created_at.as_micros()
-        && (known == 0 || known == version);
+        && (known == 0 || known == version)
+        && batch.has_title(row.try_get(4)?);
     if !is_current {
         return Ok(false);
     }

@@ -56,7 +56,10 @@ impl SearchStore for PostgresStore {
         ids: Vec<SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
         let numbers: Vec<i64> = ids.iter().map(|id| id.get()).collect();
-        let sql = format!("{DOCUMENT_SQL} WHERE search_documents.id = ANY($1)");
+        // A session may have been hidden since its documents were ranked.
+        let sql = format!(
+            "{DOCUMENT_SQL} WHERE search_documents.id = ANY($1) AND sessions.hidden_at IS NULL"
+        );
         let ask = || sqlx::query(AssertSqlSafe(sql.clone())).bind(numbers.clone());
         let found = self.reads.query_rows(ask, document_row).await?;
         Ok(found.into_iter().flatten().collect())

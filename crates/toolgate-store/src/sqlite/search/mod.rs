@@ -201,11 +201,20 @@ impl SqliteReader<'_> {
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
         let mut found = Vec::new();
         for id in ids {
-            if let Some(row) = self.document_row(id)? {
+            if let Some(row) = self.document_row(id)?
+                && self.is_session_shown(row.session)?
+            {
                 found.extend(self.load_document(&row)?.map(|document| (id, document)));
             }
         }
         Ok(found)
+    }
+
+    /// Checks whether a session is not hidden: it may have been since its documents were ranked.
+    fn is_session_shown(&self, session: SessionId) -> Result<bool, StoreError> {
+        let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND hidden_at IS NULL";
+        let found = self.query_row(sql, [session_bytes(session)], |_| Ok(()))?;
+        Ok(found.is_some())
     }
 
     fn document_row(&self, id: SearchDocumentId) -> Result<Option<DocumentRow>, StoreError> {
@@ -241,23 +250,25 @@ impl SqliteReader<'_> {
 
 impl SqliteWriteTx<'_> {
     fn index_batch(&self, batch: &IndexBatch) -> Result<bool, StoreError> {
-        let sql = "SELECT indexed, revision, created_at FROM sessions WHERE id = ?1";
+        let sql = "SELECT indexed, revision, created_at, title FROM sessions WHERE id = ?1";
         let found = self.query_row(sql, [session_bytes(batch.session)], |row| {
             Ok((
                 from_db(row.get(0)?),
                 from_db(row.get(1)?),
                 time_column(row, 2)?,
+                row.get::<_, Option<String>>(3)?,
             ))
         })?;
         let version = i64::from(SEARCH_INDEX_VERSION);
         let known = self.index_version()?;
         let is_ours = known == 0 || known == version;
         match found {
-            Some((indexed, revision, created_at))
+            Some((indexed, revision, created_at, title))
                 if is_ours
                     && indexed == batch.from
                     && revision >= batch.to
-                    && created_at == batch.created_at => {}
+                    && created_at == batch.created_at
+                    && batch.has_title(title.as_deref()) => {}
             Some(_) | None => return Ok(false),
         }
         if let Some(title) = &batch.title {
