@@ -410,10 +410,6 @@ async fn a_check_names_the_problems() {
             events: 3,
             last: 4,
         },
-        // Its body begins like that of the deleted event, and is stored without that beginning.
-        IntegrityProblem::Unreadable {
-            what: format!("event 3 of session {}", session(1)),
-        },
         IntegrityProblem::Unreadable {
             what: "other/r".into(),
         },
