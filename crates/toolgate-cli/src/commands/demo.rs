@@ -25,7 +25,7 @@ use crate::{
     demo,
     env::{runtime, style},
     show::{
-        render::{erase_rows, result::is_reconciled, terminal_size},
+        render::{ERASE_BELOW, result::is_reconciled},
         screen::SessionScreen,
     },
 };
@@ -219,9 +219,7 @@ fn run_until_killed(args: &DemoArgs, cx: &CommandContext) -> Result<SessionId, C
         let _ = termios::tcsetattr(std::io::stdin(), termios::OptionalActions::Now, &terminal);
         if std::io::stdout().is_terminal() {
             // It may also leave the live part of its display, which begins at the cursor.
-            let rows = terminal_size().map_or(0, |(_, rows)| usize::from(rows));
-            let erased = erase_rows(rows);
-            let _ = write!(std::io::stdout(), "{erased}\x1b[?25h")
+            let _ = write!(std::io::stdout(), "{ERASE_BELOW}\x1b[?25h")
                 .and_then(|()| std::io::stdout().flush());
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    io::{self, Stdout},
+    io,
     sync::Arc,
 };
 
@@ -15,7 +15,10 @@ use toolgate::{
     value::{CallId, Clock, SessionId, SystemClock, Timestamp},
 };
 
-use super::prompt::{ApprovalPrompt, key_lines};
+use super::{
+    prompt::{ApprovalPrompt, key_lines},
+    terminal_writer::TerminalWriter,
+};
 use crate::{
     env::style::{BAD, DIM, NOTE, WARN},
     show::{
@@ -41,7 +44,7 @@ const RESIZE_FRAMES: usize = 3;
 pub(crate) struct LiveDisplay {
     pub(crate) screen: SessionScreen,
     pub(crate) prompt: ApprovalPrompt,
-    live: LiveArea<Stdout>,
+    live: LiveArea<TerminalWriter>,
     /// The streaming reply of the session that was opened.
     blocks: ReplyBlocks,
     /// The number of printed items of each session.
@@ -84,7 +87,7 @@ impl LiveDisplay {
         let told_calls = settled.map(|call| call.invocation.id).collect();
         Self {
             prompt: ApprovalPrompt::new(me),
-            live: LiveArea::new(io::stdout(), size, colored),
+            live: LiveArea::new(TerminalWriter::stdout(), size, colored),
             blocks: ReplyBlocks::default(),
             told,
             told_calls,

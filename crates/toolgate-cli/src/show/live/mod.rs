@@ -8,6 +8,7 @@ mod plain;
 mod prompt;
 pub(crate) mod summary;
 mod terminal;
+mod terminal_writer;
 
 use std::{sync::Arc, time::Duration};
 

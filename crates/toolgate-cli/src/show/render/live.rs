@@ -2,8 +2,10 @@
 //!
 //! Between two frames the cursor stands at the first column of the open part. When its size changes, a
 //! terminal moves the cursor along with the text, so the open part is found again, whether or not the
-//! terminal wraps lines anew. Rows are erased one by one: some terminals move a screen that is cleared
-//! at once into the scrollback, with every frame.
+//! terminal wraps lines anew. It can also be resized in the middle of a frame. Settled text is safe
+//! then, because every row follows the one before it; the open part is not, because the cursor returns to
+//! its beginning by a number of rows. So the open part is a write of its own: one that a terminal
+//! receives whole unless it is very long.
 
 use std::io::{self, Write};
 
@@ -18,11 +20,13 @@ const FRAME_END: &str = "\u{1b}[?2026l";
 const WRAP_OFF: &str = "\u{1b}[?7l";
 const WRAP_ON: &str = "\u{1b}[?7h";
 
-const SAVE_CURSOR: &str = "\u{1b}7";
-const RESTORE_CURSOR: &str = "\u{1b}8";
-const ERASE_ROW: &str = "\u{1b}[2K";
-/// Moves the cursor down; at the last row it does nothing, and nothing scrolls.
-const NEXT_ROW: &str = "\u{1b}[1B";
+/// Erases the row of the cursor and all rows below it; the cursor ends at the first column of its row.
+///
+/// The first row is erased by itself: a screen that is cleared from its first row on is moved into the
+/// scrollback by some terminals, tmux among them, and every frame would leave a copy there. The line
+/// feed makes sure that there is a row below; if there was none, the terminal scrolls, as it would for
+/// the row that is drawn next.
+pub(crate) const ERASE_BELOW: &str = "\r\u{1b}[2K\n\u{1b}[J\u{1b}[1A";
 
 /// A redrawn area below settled text. Every line is truncated to the width, so that it takes
 /// exactly one row.
@@ -31,8 +35,8 @@ pub struct LiveArea<W> {
     to: W,
     width: usize,
     height: usize,
-    /// The number of rows of the open part on the screen.
-    drawn: usize,
+    /// True if rows of an open part may be on the screen.
+    drawn: bool,
     /// The open part on the screen, if nothing has changed it since.
     shown: Option<Vec<StyledLine>>,
     colored: bool,
@@ -47,7 +51,7 @@ impl<W: Write> LiveArea<W> {
             to,
             width,
             height,
-            drawn: 0,
+            drawn: false,
             shown: None,
             colored,
         }
@@ -72,14 +76,18 @@ impl<W: Write> LiveArea<W> {
         }
         let mut screen = String::from(FRAME_BEGIN);
         self.erase_open(&mut screen);
-        for row in settled
-            .iter()
-            .flat_map(|line| wrap_settled(line, self.width))
-        {
-            self.push_row(&row, &mut screen);
+        if !settled.is_empty() {
+            for row in settled
+                .iter()
+                .flat_map(|line| wrap_settled(line, self.width))
+            {
+                self.push_row(&row, &mut screen);
+            }
+            self.write_part(&screen)?;
+            screen.clear();
         }
         self.draw_open(open, &mut screen);
-        self.write_frame(screen + FRAME_END)?;
+        self.write_part(&(screen + FRAME_END))?;
         self.shown = Some(open.to_vec());
         Ok(())
     }
@@ -89,7 +97,7 @@ impl<W: Write> LiveArea<W> {
         self.shown = None;
         let mut screen = String::new();
         self.erase_open(&mut screen);
-        self.write_frame(screen + "\u{1b}[?25h")
+        self.write_part(&(screen + "\u{1b}[?25h"))
     }
 
     /// Sets the size for the next frame, and returns true if it is another one. What was printed for
@@ -103,8 +111,6 @@ impl<W: Write> LiveArea<W> {
         self.width = width;
         self.height = height;
         self.shown = None;
-        // The open part may take more rows now, so everything below the cursor is erased.
-        self.drawn = self.height;
         true
     }
 
@@ -116,24 +122,27 @@ impl<W: Write> LiveArea<W> {
 
     /// Erases the open part and leaves the cursor where it was: at its first column.
     fn erase_open(&mut self, screen: &mut String) {
-        screen.push_str(&erase_rows(self.drawn));
-        self.drawn = 0;
+        // All rows below and not only those that were drawn: a terminal that has become narrower may
+        // show them as more rows.
+        if self.drawn {
+            screen.push_str(ERASE_BELOW);
+        }
+        self.drawn = false;
     }
 
     fn draw_open(&mut self, open: &[StyledLine], screen: &mut String) {
-        let shown = open
-            .iter()
-            .skip(open.len().saturating_sub(self.max_open_rows()));
+        let rows = &open[open.len().saturating_sub(self.max_open_rows())..];
+        if rows.is_empty() {
+            return;
+        }
         screen.push_str(WRAP_OFF);
-        for line in shown {
+        for line in rows {
             // The last column stays free: writing to it makes some terminals wrap.
             self.push_row(&line.clip(self.width - 1), screen);
-            self.drawn += 1;
         }
         screen.push_str(WRAP_ON);
-        if self.drawn > 0 {
-            screen.push_str(&format!("\u{1b}[{}A", self.drawn));
-        }
+        screen.push_str(&format!("\u{1b}[{}A", rows.len()));
+        self.drawn = true;
     }
 
     fn push_row(&self, row: &StyledLine, screen: &mut String) {
@@ -145,18 +154,11 @@ impl<W: Write> LiveArea<W> {
         screen.push_str("\r\n");
     }
 
-    fn write_frame(&mut self, screen: String) -> io::Result<()> {
-        // In one write: a terminal that receives a frame in parts flickers.
+    fn write_part(&mut self, screen: &str) -> io::Result<()> {
+        // In one write: what a terminal receives in pieces flickers, and it may be resized in between.
         self.to.write_all(screen.as_bytes())?;
         self.to.flush()
     }
-}
-
-/// Returns the codes that erase this many rows, from that of the cursor on. The cursor ends at the first
-/// column of its row.
-pub(crate) fn erase_rows(count: usize) -> String {
-    let rows = vec![ERASE_ROW; count].join(NEXT_ROW);
-    format!("\r{SAVE_CURSOR}{rows}{RESTORE_CURSOR}")
 }
 
 /// Wraps a settled line; continuation rows get the indentation of the first.
@@ -189,15 +191,49 @@ mod tests {
     }
 
     #[test]
-    fn the_open_part_is_erased_row_by_row_before_anything_is_printed() {
+    fn the_open_part_is_erased_before_anything_is_printed() {
         let text = drawn(|live| {
             live.draw(vec![], &lines(&["one", "two"])).expect("draws");
             live.draw(lines(&["done"]), &lines(&["one"]))
                 .expect("draws");
         });
-        let first = "\r\u{1b}7\u{1b}8one\r\ntwo\r\n\u{1b}[2A";
-        let erased = "\r\u{1b}7\u{1b}[2K\u{1b}[1B\u{1b}[2K\u{1b}8";
-        assert_eq!(text, format!("{first}{erased}done\r\none\r\n\u{1b}[1A"));
+        let first = "one\r\ntwo\r\n\u{1b}[2A";
+        assert_eq!(
+            text,
+            format!("{first}{ERASE_BELOW}done\r\none\r\n\u{1b}[1A")
+        );
+    }
+
+    /// A terminal that keeps what it is sent in one write apart from the next.
+    #[derive(Default)]
+    struct WriteLog(Vec<String>);
+
+    impl Write for WriteLog {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(String::from_utf8_lossy(bytes).into_owned());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_open_part_is_one_write_that_has_no_settled_text() {
+        let mut live = LiveArea::new(WriteLog::default(), (40, 10), true);
+        let settled = lines(&["a settled line that is long"; 300]);
+        live.draw(settled, &lines(&["first", "last"]))
+            .expect("draws");
+        live.draw(lines(&["settled"]), &lines(&["first", "last"]))
+            .expect("draws");
+        let writes = live.to.0;
+        assert_eq!(writes.len(), 4, "{writes:?}");
+        for (settled, open) in [(&writes[0], &writes[1]), (&writes[2], &writes[3])] {
+            assert!(settled.contains("settled") && !settled.contains("first"));
+            assert!(open.contains("first") && open.contains("last"));
+            assert!(!open.contains("settled") && open.contains("\u{1b}[2A"));
+        }
     }
 
     #[test]
@@ -241,6 +277,8 @@ mod tests {
             live.draw(vec![], &lines(&["open"])).expect("draws");
             live.release().expect("draws");
         });
+        // From the second row on, rows may be erased together.
+        let text = text.replace(ERASE_BELOW, "");
         for clearing in ["\u{1b}[J", "\u{1b}[0J", "\u{1b}[2J", "\u{1b}[H"] {
             assert!(!text.contains(clearing), "{text:?}");
         }

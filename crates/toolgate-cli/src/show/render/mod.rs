@@ -19,8 +19,8 @@ pub use call::{SPINNER, call_line, format_duration, render_details, status_sign,
 pub(crate) use call::{call_sign, format_other_files};
 pub use diff::{render_diff, render_diff_rows};
 pub use line::{StyledLine, StyledSpan};
+pub(crate) use live::ERASE_BELOW;
 pub use live::LiveArea;
-pub(crate) use live::erase_rows;
 pub use markdown::render_markdown;
 pub use result::{OutputRows, render_output};
 pub(crate) use table::TextTable;
