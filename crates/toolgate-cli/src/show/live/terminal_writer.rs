@@ -9,7 +9,7 @@ use std::{
 ///
 /// [`io::Stdout`] keeps what follows the last line feed back until it is flushed, and so makes two
 /// writes of one text. In a frame, that is the code that returns the cursor to the beginning of the open
-/// part: a terminal that was resized between the two had moved the rows, and one of them stayed behind.
+/// part: a terminal that is resized between the two has moved the rows, and one of them can stay behind.
 #[derive(Debug)]
 pub(crate) struct TerminalWriter(BorrowedFd<'static>);
 
