@@ -13,6 +13,7 @@ mod import;
 mod line;
 mod markdown_marks;
 mod reader;
+mod redaction;
 mod writer;
 
 pub use error::{ExportError, ImportError};

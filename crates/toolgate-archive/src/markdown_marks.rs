@@ -1,7 +1,7 @@
 //! The marks that make our Markdown readable by programs: comments that no text of a session can
 //! imitate.
 //!
-//! A document has a key, which occurs in none of its texts. Each part begins with a mark that has the
+//! A document has a key, which stands in its marks and nowhere else. Each part begins with a mark that has the
 //! key, so a message that contains such a mark cannot begin a part of its own.
 
 use serde::{Deserialize, Serialize};
@@ -54,16 +54,17 @@ pub(crate) enum MarkdownMark {
 pub(crate) struct MarkdownKey(String);
 
 impl MarkdownKey {
-    /// Finds a key that occurs in none of the texts.
-    pub(crate) fn for_texts(session: SessionId, texts: &[&str]) -> Self {
-        let key = |n: u32| {
-            let digest = Digest::of_bytes(format!("{session}/{n}").as_bytes()).to_string();
+    /// Returns the keys that a document of this session can have, the preferred one first.
+    pub(crate) fn candidates(session: SessionId) -> impl Iterator<Item = Self> {
+        (0_u64..).map(move |number| {
+            let digest = Digest::of_bytes(format!("{session}/{number}").as_bytes()).to_string();
             Self(digest.chars().skip("sha256:".len()).take(12).collect())
-        };
-        let free = |key: &Self| !texts.iter().any(|text| text.contains(&key.0));
-        let mut keys = (0..u32::MAX).map(key).filter(free);
-        keys.next()
-            .expect("a text of bounded length does not contain all keys")
+        })
+    }
+
+    /// Returns the number of times that the key stands in a text.
+    pub(crate) fn count_in(&self, text: &str) -> usize {
+        text.matches(&self.0).count()
     }
 
     /// Returns the mark as a comment.
@@ -113,19 +114,24 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    #[test]
-    fn a_key_occurs_in_no_text() {
+    fn any_key() -> MarkdownKey {
         let session = SessionId::new(Uuid::from_u128(1));
-        let first = MarkdownKey::for_texts(session, &[]);
-        let evil = format!("a\n{}", first.write(&MarkdownMark::System));
-        let second = MarkdownKey::for_texts(session, &[&evil]);
-        assert_ne!(first, second);
-        assert_eq!(second.read(&evil), None);
+        MarkdownKey::candidates(session).next().expect("a key")
+    }
+
+    #[test]
+    fn the_keys_of_a_session_differ() {
+        let session = SessionId::new(Uuid::from_u128(1));
+        let keys: Vec<_> = MarkdownKey::candidates(session).take(3).collect();
+        assert!(keys[0] != keys[1] && keys[1] != keys[2] && keys[0] != keys[2]);
+        let forged = format!("a\n{}", keys[0].write(&MarkdownMark::System));
+        assert_eq!(keys[0].count_in(&forged), 1);
+        assert_eq!(keys[1].read(&forged), None);
     }
 
     #[test]
     fn a_mark_with_any_text_is_one_comment() {
-        let key = MarkdownKey::for_texts(SessionId::new(Uuid::from_u128(1)), &[]);
+        let key = any_key();
         for tool in ["a--b", "-->", "<!--", "x\ny", "\"", "--->", "---"] {
             let mark = MarkdownMark::Call {
                 label: String::new(),

@@ -122,3 +122,32 @@ fn version_of(text: &[u8]) -> Option<u32> {
     let header: AnyHeader = serde_json::from_slice(text).ok()?;
     (header.archive.format == FORMAT).then_some(header.archive.version)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+    use crate::line::EndLine;
+
+    /// Reads an archive without sessions whose links are right and whose end names this many lines.
+    fn read_with_end(lines: u64) -> Result<Option<ArchiveLine>, ImportError> {
+        let mut chain = LineChain::new();
+        let header = ArchiveLine::Archive(ArchiveHeader::new(&[], false, &[]));
+        let mut text = chain.seal(&header).expect("seals");
+        let end = ArchiveLine::End(EndLine { lines });
+        text.extend(chain.seal(&end).expect("seals"));
+        let mut reader = ArchiveReader::new(Cursor::new(text));
+        reader.header()?;
+        reader.next_line()
+    }
+
+    #[test]
+    fn an_end_that_names_another_number_of_lines_is_refused() {
+        assert!(matches!(read_with_end(1), Ok(Some(ArchiveLine::End(_)))));
+        for wrong in [0, 2, u64::MAX] {
+            let error = read_with_end(wrong).expect_err("refused").to_string();
+            assert!(error.contains("line 2") && error.contains("number of lines"));
+        }
+    }
+}

@@ -39,40 +39,30 @@ impl Exporter {
     }
 }
 
-/// Returns the texts of a transcript that a message or a tool wrote.
-fn foreign_texts(transcript: &Transcript) -> Vec<&str> {
-    let mut texts = vec![transcript.title.as_str()];
-    for item in &transcript.items {
-        match item {
-            TranscriptItem::System(text) | TranscriptItem::Note(text, _) => texts.push(text),
-            TranscriptItem::User(item) | TranscriptItem::Assistant(item) => texts.push(&item.text),
-            TranscriptItem::Call(call) => {
-                texts.push(&call.arguments);
-                texts.extend(call.result.as_deref());
-                texts.push(&call.tool);
-                texts.push(&call.label);
-            }
-            TranscriptItem::End(_, error, _) => texts.extend(error.as_deref()),
-        }
-    }
-    texts
-}
-
 struct MarkdownPage {
     key: MarkdownKey,
     text: String,
+    /// The number of marks in the text.
+    marks: usize,
 }
 
 impl MarkdownPage {
     /// Adds a part: its mark, a heading for people, and the text exactly as it is.
     fn add(&mut self, mark: &MarkdownMark, heading: &str, text: &str) {
+        self.add_mark(mark);
         // One line: a name in it may have line breaks, and an empty line ends the heading.
         let heading = heading.replace(['\n', '\r'], " ");
-        let _ = write!(
-            self.text,
-            "{}\n{heading}\n\n{text}\n\n",
-            self.key.write(mark)
-        );
+        let _ = write!(self.text, "{heading}\n\n{text}\n\n");
+    }
+
+    fn add_mark(&mut self, mark: &MarkdownMark) {
+        let _ = writeln!(self.text, "{}", self.key.write(mark));
+        self.marks += 1;
+    }
+
+    /// Checks that no text of the session has the key, so that none of them can begin a part.
+    fn has_own_key(&self) -> bool {
+        self.key.count_in(&self.text) == self.marks
     }
 
     fn add_code(&mut self, mark: &MarkdownMark, heading: &str, language: &str, text: &str) {
@@ -83,16 +73,26 @@ impl MarkdownPage {
 }
 
 fn render_page(transcript: &Transcript, options: &ExportOptions) -> String {
-    let session = transcript.row.session;
-    let redacted = options.redaction == ExportRedaction::Redact;
+    let mut keys = MarkdownKey::candidates(transcript.row.session);
+    let mut rendered = keys.next().map(|key| render_with(key, transcript, options));
+    while let Some(page) = rendered.take_if(|page| !page.has_own_key()) {
+        // Found before the page is rendered again: a text may contain the first thousand keys.
+        let unused = keys.find(|key| key.count_in(&page.text) == 0);
+        rendered = unused.map(|key| render_with(key, transcript, options));
+    }
+    rendered.map(|page| page.text).unwrap_or_default()
+}
+
+fn render_with(key: MarkdownKey, transcript: &Transcript, options: &ExportOptions) -> MarkdownPage {
     let mut page = MarkdownPage {
-        key: MarkdownKey::for_texts(session, &foreign_texts(transcript)),
+        key,
         text: String::new(),
+        marks: 0,
     };
     let mark = MarkdownMark::Session {
         version: MARKDOWN_VERSION,
-        session,
-        redacted,
+        session: transcript.row.session,
+        redacted: options.redaction == ExportRedaction::Redact,
         created_at: Some(transcript.row.created_at),
     };
     let heading = format!("# {}", transcript.title);
@@ -100,9 +100,8 @@ fn render_page(transcript: &Transcript, options: &ExportOptions) -> String {
     for item in &transcript.items {
         add_item(&mut page, item, options);
     }
-    let end = page.key.write(&MarkdownMark::End);
-    let _ = writeln!(page.text, "{end}");
-    page.text
+    page.add_mark(&MarkdownMark::End);
+    page
 }
 
 /// Returns the lines about the session below its title.

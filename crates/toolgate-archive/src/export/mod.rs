@@ -14,7 +14,10 @@ use toolgate_core::{
     Digest, Json, RedactionError, Redactor, SessionFilter, SessionId, SessionRow, StoreHandle,
 };
 
-use crate::ExportError;
+use crate::{
+    ExportError,
+    redaction::{redact_json, redact_text},
+};
 
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -155,7 +158,7 @@ impl Exporter {
     ) -> Result<String, ExportError> {
         match redaction {
             ExportRedaction::Raw => Ok(text.to_owned()),
-            ExportRedaction::Redact => Ok(self.require_redactor()?.redact_text(text)?),
+            ExportRedaction::Redact => Ok(redact_text(self.require_redactor()?, text)?),
         }
     }
 
@@ -167,7 +170,7 @@ impl Exporter {
     ) -> Result<Json, ExportError> {
         match redaction {
             ExportRedaction::Raw => Ok(value.clone()),
-            ExportRedaction::Redact => Ok(self.require_redactor()?.redact(value)?),
+            ExportRedaction::Redact => Ok(redact_json(self.require_redactor()?, value)?),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Sessions of other agents: stored as history, marked, redacted, and only what is new.
 
-use toolgate_archive::{ForeignFormat, ForeignSession, ImportState};
+use toolgate_archive::{ExportFormat, ExportRedaction, ForeignFormat, ForeignSession, ImportState};
 use toolgate_core::{EventBody, PartContent, SessionEvent, SessionFilter, StoreHandle};
 
-use crate::support::{SECRET, empty_store, importer};
+use crate::support::{KeepAll, PRIVATE_FIELD, SECRET, empty_store, export, importer};
 
 const FILES: [(ForeignFormat, &str); 5] = [
     (
@@ -205,6 +205,42 @@ fn secrets_of_other_programs_are_redacted_before_they_are_stored() {
                 .expect("reads");
             let stored = format!("{events:?}{messages:?}");
             assert!(!stored.contains(SECRET), "{format}");
+        }
+    });
+}
+
+#[test]
+fn a_field_that_is_redacted_by_its_name_is_also_redacted_inside_of_texts() {
+    let planted = "1990-01-02";
+    let person = serde_json::json!({ "people": [{ PRIVATE_FIELD: planted, "name": "Ann" }] });
+    let quoted = serde_json::to_string(&person.to_string()).expect("text");
+    // The result of the call, and the last reply.
+    let text = FILES[0]
+        .1
+        .replace("\"test result: FAILED. 1 failed\"", &quoted)
+        .replace("\"The price is rounded twice.\"", &quoted);
+    block_on(async {
+        let session = read(FILES[0].0, &text);
+        let stored = empty_store();
+        let done = importer(&stored).import_foreign(&session).await;
+        let done = done.expect("imports");
+        let messages = stored.messages(done.session, u64::MAX, 1_000).await;
+        let messages = format!("{:?}", messages.expect("reads"));
+        assert!(messages.contains("Ann") && !messages.contains(planted));
+        let raw = empty_store();
+        let done = importer(&raw)
+            .redactor(std::sync::Arc::new(KeepAll))
+            .import_foreign(&session)
+            .await
+            .expect("imports");
+        for format in ExportFormat::ALL {
+            let kept = export(&raw, &[done.session], format, ExportRedaction::Raw).await;
+            assert!(kept.matches(planted).count() > 1, "{format}");
+            let shown = export(&raw, &[done.session], format, ExportRedaction::Redact).await;
+            assert!(
+                shown.contains("Ann") && !shown.contains(planted),
+                "{format}"
+            );
         }
     });
 }

@@ -9,20 +9,55 @@ use toolgate_core::{
     Json, MemoryStore, RedactionError, Redactor, SessionId, StoreHandle, Timestamp,
 };
 
-/// A redactor that knows one secret.
+/// A redactor that knows one secret, and one field by its name.
 pub(crate) struct HideSecret;
 
 /// The secret.
 pub(crate) const SECRET: &str = "sk-verysecret";
 
+/// The field whose value is redacted whatever it is.
+pub(crate) const PRIVATE_FIELD: &str = "birthday";
+
 impl Redactor for HideSecret {
     fn redact(&self, value: &Json) -> Result<Json, RedactionError> {
         let text = value.to_string().replace(SECRET, "[redacted]");
-        text.parse().map_err(|_| RedactionError)
+        let mut value: serde_json::Value =
+            serde_json::from_str(&text).map_err(|_| RedactionError)?;
+        hide_field(&mut value);
+        Json::new(value).map_err(|_| RedactionError)
     }
 
     fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
         Ok(text.replace(SECRET, "[redacted]"))
+    }
+}
+
+fn hide_field(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, field) in fields {
+                if name == PRIVATE_FIELD {
+                    *field = "[redacted]".into();
+                } else {
+                    hide_field(field);
+                }
+            }
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(hide_field),
+        _ => {}
+    }
+}
+
+/// A redactor that finds nothing.
+pub(crate) struct KeepAll;
+
+impl Redactor for KeepAll {
+    fn redact(&self, value: &Json) -> Result<Json, RedactionError> {
+        Ok(value.clone())
+    }
+
+    fn redact_text(&self, text: &str) -> Result<String, RedactionError> {
+        Ok(text.to_owned())
     }
 }
 

@@ -27,13 +27,20 @@ const BOOKKEEPING: [&str; 12] = [
 
 pub(super) fn read(text: &str, name: &str) -> ForeignSession {
     let mut session = ForeignSession::new(ForeignFormat::Claude, name);
+    let mut counted = None;
     read_lines(&mut session, text, |session, number, line| {
-        read_line(session, number, line);
+        read_line(session, number, line, &mut counted);
     });
     session.finish()
 }
 
-fn read_line(session: &mut ForeignSession, number: usize, line: &Value) {
+/// Reads a line. `counted` is the id of the last reply whose tokens were counted.
+fn read_line(
+    session: &mut ForeignSession,
+    number: usize,
+    line: &Value,
+    counted: &mut Option<String>,
+) {
     let kind = str_of(line, "type").unwrap_or_default();
     if let Some(directory) = str_of(line, "cwd").filter(|_| session.directory.is_none()) {
         session.directory = Some(directory.to_owned());
@@ -62,7 +69,12 @@ fn read_line(session: &mut ForeignSession, number: usize, line: &Value) {
     };
     let mut read = ForeignMessage::new(role, time_of(line, "timestamp"));
     read.model = str_of(message, "model").map(str::to_owned);
-    read.usage = message.get("usage").and_then(usage_of);
+    // A reply of several blocks is a line for each, and each line has the tokens of the whole reply.
+    let id = str_of(message, "id").map(str::to_owned);
+    if id.is_none() || id != *counted {
+        read.usage = message.get("usage").and_then(usage_of);
+        *counted = id;
+    }
     read_content(session, number, message.get("content"), &mut read);
     let tools = read.split_results();
     session.messages_of(read, tools);
@@ -167,6 +179,22 @@ mod tests {
             ForeignPart::Result { label, is_error: true, text } if label == "toolu_01" && text.contains("1 failed")
         ));
         assert_eq!(session.messages[1].usage.expect("counted").output, 52);
+    }
+
+    #[test]
+    fn the_tokens_of_a_reply_that_is_several_lines_are_counted_once() {
+        let line = |id: &str, text: &str| {
+            let usage = serde_json::json!({ "input_tokens": 10, "output_tokens": 5 });
+            let content = serde_json::json!([{ "type": "text", "text": text }]);
+            serde_json::json!({ "type": "assistant", "sessionId": "s",
+                "message": { "id": id, "content": content, "usage": usage } })
+        };
+        let lines = [line("m1", "a"), line("m1", "b"), line("m2", "c")];
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let session = read(&text, "s");
+        let counted = session.messages.iter().map(|message| message.usage);
+        let counted: Vec<bool> = counted.map(|usage| usage.is_some()).collect();
+        assert_eq!(counted, [true, false, true]);
     }
 
     #[test]

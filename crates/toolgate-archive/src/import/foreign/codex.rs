@@ -14,7 +14,7 @@ pub(super) fn read(text: &str, name: &str) -> ForeignSession {
         let payload = line.get("payload").unwrap_or(&Value::Null);
         match str_of(line, "type").unwrap_or_default() {
             "session_meta" => {
-                if let Some(id) = str_of(payload, "id") {
+                if let Some(id) = str_of(payload, "id").or(str_of(payload, "session_id")) {
                     session.id = id.to_owned();
                 }
                 session.directory = str_of(payload, "cwd").map(str::to_owned);

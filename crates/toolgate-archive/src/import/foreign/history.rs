@@ -17,6 +17,7 @@ use super::{
     ForeignFormat, ForeignMessage, ForeignPart, ForeignRole,
     store::{derived_uuid, last_time},
 };
+use crate::redaction::{redact_json, redact_text};
 
 /// The longest text and the largest value that an event shows, as for our own events.
 const SAID_BYTES: usize = 16 * 1024;
@@ -180,7 +181,7 @@ impl<'a> HistoryWriter<'a> {
             } => {
                 let json = Json::new(arguments.clone()).ok();
                 let shown = json.and_then(|json| {
-                    let redacted = run_contained_sync(|| self.redactor.redact(&json).ok());
+                    let redacted = run_contained_sync(|| redact_json(self.redactor, &json).ok());
                     redacted.ok().flatten()
                 });
                 if shown.is_none() {
@@ -210,7 +211,7 @@ impl<'a> HistoryWriter<'a> {
     }
 
     fn redact(&mut self, text: &str) -> String {
-        let redacted = run_contained_sync(|| self.redactor.redact_text(text).ok());
+        let redacted = run_contained_sync(|| redact_text(self.redactor, text).ok());
         redacted.ok().flatten().unwrap_or_else(|| {
             self.warn_withheld();
             WITHHELD.to_owned()

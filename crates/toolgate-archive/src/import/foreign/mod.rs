@@ -103,12 +103,11 @@ impl ForeignFormat {
     }
 
     /// Reads the sessions in the text of a file. `name` is the name of the file without its ending;
-    /// it names a session whose file does not.
+    /// it names a session whose file does not. There are none if the file has only bookkeeping.
     ///
     /// # Errors
     ///
-    /// Fails if the file has nothing that belongs to the format. Lines that are not understood are
-    /// warnings.
+    /// Fails if the file is not of the format as a whole. Lines that are not understood are warnings.
     pub fn read(self, text: &str, name: &str) -> Result<Vec<ForeignSession>, ImportError> {
         let mut sessions = match self {
             Self::Claude => vec![claude::read(text, name)],
@@ -123,10 +122,6 @@ impl ForeignFormat {
             }
         };
         sessions.retain(|session| !session.messages.is_empty() || !session.warnings.is_empty());
-        if sessions.is_empty() {
-            let what = format!("the file has no messages of {}", self.program());
-            return Err(ImportError::Unusable(what));
-        }
         Ok(sessions)
     }
 

@@ -42,6 +42,11 @@ pub enum OpencodeRow {
         /// Its content as JSON.
         data: String,
     },
+    /// A row with a column that is not of its type.
+    Unreadable {
+        /// The session or message that it belongs to, if that can be read.
+        owner: Option<String>,
+    },
 }
 
 pub(super) fn read(rows: impl IntoIterator<Item = OpencodeRow>) -> Vec<ForeignSession> {
@@ -74,6 +79,15 @@ pub(super) fn read(rows: impl IntoIterator<Item = OpencodeRow>) -> Vec<ForeignSe
                 if let Some(message) = read_message(session, number, created, &data) {
                     messages.insert(id, (place, session.messages.len()));
                     session.messages.push(message);
+                }
+            }
+            OpencodeRow::Unreadable { owner } => {
+                let owner = owner.as_deref().unwrap_or_default();
+                let message = messages.get(owner).map(|(place, _)| *place);
+                // One that names no session is reported with the first: it is not passed over.
+                let place = places.get(owner).copied().or(message).unwrap_or(0);
+                if let Some(session) = sessions.get_mut(place) {
+                    session.warn(number, "the row cannot be read");
                 }
             }
             OpencodeRow::Part { message, data } => {

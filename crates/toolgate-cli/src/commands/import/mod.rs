@@ -162,6 +162,13 @@ impl ImportRun<'_> {
                     .map(|result| ("archive", result))
                     .collect()
             }
+            // Programs also leave files that have only bookkeeping; a search passes over them.
+            ImportSource::Foreign(format, sessions) if sessions.is_empty() && !self.is_search => {
+                return Err(CliError::new(format!(
+                    "the file has no messages of {}",
+                    format.program()
+                )));
+            }
             ImportSource::Foreign(format, sessions) => {
                 self.import_foreign(format, &sessions).await?
             }

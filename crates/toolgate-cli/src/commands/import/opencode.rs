@@ -7,23 +7,32 @@ use toolgate::archive::{ForeignFormat, ForeignSession, OpencodeRow};
 
 use crate::CliError;
 
-/// Turns a row of a query into one for the reader.
-type ReadRow = fn(&Row<'_>) -> rusqlite::Result<OpencodeRow>;
+/// A query over a table of opencode.
+struct TableQuery {
+    sql: &'static str,
+    /// Turns a row into one for the reader.
+    read: fn(&Row<'_>) -> rusqlite::Result<OpencodeRow>,
+    /// The column with the id of the session or message that a row belongs to.
+    owner: usize,
+}
 
 /// The tables and columns that are read, in the order in which the reader needs them.
-const QUERIES: [(&str, ReadRow); 3] = [
-    (
-        "SELECT id, title, directory FROM session ORDER BY id",
-        read_session,
-    ),
-    (
-        "SELECT id, session_id, time_created, data FROM message ORDER BY session_id, time_created, id",
-        read_message,
-    ),
-    (
-        "SELECT message_id, data FROM part ORDER BY message_id, id",
-        read_part,
-    ),
+const QUERIES: [TableQuery; 3] = [
+    TableQuery {
+        sql: "SELECT id, title, directory FROM session ORDER BY id",
+        read: read_session,
+        owner: 0,
+    },
+    TableQuery {
+        sql: "SELECT id, session_id, time_created, data FROM message ORDER BY session_id, time_created, id",
+        read: read_message,
+        owner: 1,
+    },
+    TableQuery {
+        sql: "SELECT message_id, data FROM part ORDER BY message_id, id",
+        read: read_part,
+        owner: 0,
+    },
 ];
 
 /// Reads all sessions of a database.
@@ -43,15 +52,18 @@ pub(super) fn read_database(path: &Path) -> Result<Vec<ForeignSession>, CliError
         .map_err(failed)?;
     check_tables(&connection).map_err(failed)?;
     let mut rows = Vec::new();
-    for (sql, read) in QUERIES {
+    for TableQuery { sql, read, owner } in QUERIES {
         let mut statement = connection.prepare(sql).map_err(failed)?;
-        let found = statement.query_map([], read).map_err(failed)?;
-        for row in found {
-            rows.push(row.map_err(failed)?);
+        let mut found = statement.query([]).map_err(failed)?;
+        while let Some(row) = found.next().map_err(failed)? {
+            // A column of another type belongs to one row, and does not keep the others from being read.
+            rows.push(read(row).unwrap_or_else(|_| OpencodeRow::Unreadable {
+                owner: row.get(owner).ok(),
+            }));
         }
     }
     let mut sessions = ForeignFormat::read_rows(rows);
-    sessions.retain(|session| !session.messages.is_empty());
+    sessions.retain(|session| !session.messages.is_empty() || !session.warnings.is_empty());
     Ok(sessions)
 }
 

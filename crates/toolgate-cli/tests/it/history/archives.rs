@@ -194,8 +194,23 @@ fn the_sessions_of_other_agents_are_found_and_only_news_are_imported() {
 }
 
 #[test]
-fn the_database_of_opencode_is_read_and_not_changed() {
+fn a_file_that_has_only_bookkeeping_is_passed_over_and_named_only_if_it_was_asked_for() {
     let place = HistoryPlace::new();
+    let home = place.dir.path();
+    let file = home.join(".claude/projects/-home-ann-shop/4d2e.jsonl");
+    put(&file, "{\"type\":\"summary\",\"summary\":\"Nothing\"}\n");
+    for _ in 0..2 {
+        let said = place.ends(0, &["import", "--from", "claude"]);
+        assert!(said.err.is_empty(), "{said:?}");
+        assert!(said.out.contains("0 added"), "{said:?}");
+    }
+    let path = file.display().to_string();
+    let said = place.ends(1, &["import", "--from", "claude", &path]);
+    assert!(said.err.contains("no messages of Claude Code"), "{said:?}");
+}
+
+/// Creates the database of opencode with one session.
+fn opencode_database(place: &HistoryPlace) -> (std::path::PathBuf, rusqlite::Connection) {
     let path = place.dir.path().join(".local/share/opencode/opencode.db");
     put(&path, "");
     let database = rusqlite::Connection::open(&path).expect("opens");
@@ -210,11 +225,48 @@ fn the_database_of_opencode_is_read_and_not_changed() {
         INSERT INTO part VALUES ('prt_2', 'msg_2', 'ses_1', '{"type":"tool","callID":"c1","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a"}}');
     "#;
     database.execute_batch(sql).expect("creates");
+    (path, database)
+}
+
+#[test]
+fn the_database_of_opencode_is_read_and_not_changed() {
+    let place = HistoryPlace::new();
+    let (path, database) = opencode_database(&place);
     drop(database);
     let before = fs::read(&path).expect("reads");
     let done = place.json(&["import", "--from", "opencode"]);
     assert_eq!(done[0]["messages"], 3, "{done:?}");
     assert!(fs::read(&path).expect("reads") == before);
+}
+
+#[test]
+fn a_row_of_opencode_that_cannot_be_read_is_a_warning() {
+    let place = HistoryPlace::new();
+    let (_, database) = opencode_database(&place);
+    let sql = "INSERT INTO message VALUES ('msg_3', 'ses_1', 'yesterday', '{}');
+               INSERT INTO part VALUES ('prt_3', 'msg_2', 'ses_1', x'ff00');
+               INSERT INTO part VALUES ('prt_4', x'ff', 'ses_1', '{}')";
+    database.execute_batch(sql).expect("inserts");
+    drop(database);
+    let done = place.json(&["import", "--from", "opencode"]);
+    assert_eq!(done[0]["messages"], 3, "{done:?}");
+    let warnings = done[0]["warnings"].as_array().expect("a list");
+    assert_eq!(warnings.len(), 3, "{done:?}");
+}
+
+#[test]
+fn a_view_in_the_place_of_a_table_of_opencode_is_not_read() {
+    let place = HistoryPlace::new();
+    let (_, database) = opencode_database(&place);
+    // A query without an end: reading it would never return.
+    let sql = "DROP TABLE part;
+               CREATE VIEW part AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)
+                   SELECT id, 'msg_1' AS message_id, '{}' AS data FROM n";
+    database.execute_batch(sql).expect("creates");
+    drop(database);
+    let said = place.run(&["import", "--from", "opencode"]);
+    assert_ne!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("cannot be read"), "{said:?}");
 }
 
 #[test]
