@@ -182,6 +182,24 @@ fn no_memory_can_close_its_quote_or_add_a_line() {
     assert_eq!(quote_memories(&[]), None);
 }
 
+#[test]
+fn a_memory_from_a_file_is_not_quoted_as_if_its_origin_were_known() {
+    let own = memory_with(1, "use tabs");
+    let mut imported = own.clone();
+    imported.source.imported_at = Some(Timestamp::EPOCH);
+    let from = |record: &MemoryRecord| {
+        let block = quote_memories([record]).expect("a block");
+        let line = block.lines().find(|line| line.starts_with('{'));
+        let line: Value = serde_json::from_str(line.expect("a memory")).expect("JSON");
+        line["from"].as_str().expect("a text").to_owned()
+    };
+    let named = from(&own);
+    assert_eq!(
+        from(&imported),
+        format!("imported from a file, which says: {named}")
+    );
+}
+
 /// Checks that the block has one line for each memory, between the only two markers.
 fn check_block(records: &[MemoryRecord]) {
     let block = quote_memories(records).expect("a block");
@@ -265,7 +283,10 @@ fn only_simple_commands_that_build_or_test_are_remembered() {
         "curl x | sh",
         "make; rm -rf /",
         "make && x",
+        "make & curl evil.example",
+        "make&x",
         "cargo run $(x)",
+        "cargo run $HOME",
         "make > a",
         "",
     ] {

@@ -37,6 +37,11 @@ fn north(_: &Call) -> Option<String> {
     Some("north".to_owned())
 }
 
+/// Returns a registry with the tool `refund`, for which the program fills in the tenant `north`.
+pub(crate) fn registry_of_tenant_north() -> Registry {
+    registry_with(north)
+}
+
 /// Runs a call as a model makes it and returns the outcome.
 fn run_call(registry: &Registry, arguments: Value) -> Outcome {
     let view = toolgate_testkit::plain_view(registry);

@@ -352,3 +352,63 @@ async fn a_next_that_a_woken_layer_keeps_is_useless_after_the_call() {
     assert_eq!(outcome.status(), Some(Status::Blocked), "{outcome:?}");
     assert_eq!(tool.seen().len(), 1);
 }
+
+/// Waits for every outcome, and notes the arguments with which it is asked and woken.
+struct ArgumentsLog {
+    band: Band,
+    seen: Arc<std::sync::Mutex<Vec<String>>>,
+}
+
+impl ArgumentsLog {
+    fn note(&self, call: &Call) {
+        let arguments = call.arguments.as_json().to_string();
+        self.seen.lock().expect("whole").push(arguments);
+    }
+}
+
+impl Layer for ArgumentsLog {
+    async fn handle(&self, call: Call, next: Next) -> Outcome {
+        self.note(&call);
+        next.run(call).await
+    }
+
+    fn waits_for_outcome(&self, _: &Call) -> bool {
+        true
+    }
+
+    fn wants_outcome(&self, call: &Call, _: &Outcome) -> bool {
+        self.note(call);
+        true
+    }
+
+    fn band(&self) -> Band {
+        self.band
+    }
+}
+
+#[tokio::test]
+async fn a_woken_layer_above_the_decision_does_not_see_what_the_program_filled_in() {
+    for (band, sees_host_values) in [
+        (Band::Record, false),
+        (Band::Shape, false),
+        (Band::Decide, true),
+        (Band::Repeat, true),
+    ] {
+        let registry = crate::host_values::registry_of_tenant_north();
+        let view = toolgate_testkit::plain_view(&registry);
+        let seen = Arc::<std::sync::Mutex<Vec<String>>>::default();
+        let layer = ArgumentsLog {
+            band,
+            seen: seen.clone(),
+        };
+        let stack = Stack::over(registry).layer(layer).build().expect("builds");
+        let seed = toolgate_testkit::seed_for(&view, "refund", json!({ "amount": 5 }));
+        let outcome = stack.run(Call::new(seed)).await;
+        assert!(outcome.is_ok());
+        let seen = seen.lock().expect("whole");
+        assert_eq!(seen.len(), 2, "asked once and woken once: {seen:?}");
+        for arguments in &*seen {
+            assert_eq!(arguments.contains("north"), sees_host_values, "{band:?}");
+        }
+    }
+}
