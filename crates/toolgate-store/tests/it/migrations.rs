@@ -338,7 +338,7 @@ async fn expected(version: u32) -> String {
 
 #[tokio::test]
 async fn a_file_of_every_version_opens_and_keeps_its_data() {
-    for version in [1, 2, 3, 4, 5, 6, 7, 8] {
+    for version in [1, 2, 3, 4, 5, 6, 7, 8, 10] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("old.sqlite");
         fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
@@ -664,7 +664,7 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_database_of_every_version_opens_and_keeps_its_data() {
-        for version in [1, 2, 3, 4, 5, 6, 7] {
+        for version in [1, 2, 3, 4, 5, 6, 7, 10] {
             let Some(database) = TestDatabase::create().await else {
                 return;
             };
@@ -684,6 +684,36 @@ mod on_postgres {
             drop(store);
             database.drop().await;
         }
+    }
+
+    /// `TOOLGATE_TEST_POSTGRES=… cargo nextest run -p toolgate-store --all-features --run-ignored only
+    /// write_the_fixture`, once for each new version. It needs `pg_dump`.
+    #[tokio::test]
+    #[ignore = "writes the fixture of the newest version"]
+    async fn write_the_fixture() {
+        let path = fixture("v10.postgres.sql");
+        assert!(!path.exists(), "a fixture is never changed");
+        let database = TestDatabase::create().await.expect("a server");
+        let store = PostgresStore::connect(&database.url())
+            .await
+            .expect("connects");
+        fill_7(&StoreHandle::new(store)).await;
+        let dump = std::process::Command::new("pg_dump")
+            .args(["--inserts", "--no-owner", "--no-privileges", "--dbname"])
+            .arg(database.url())
+            .output()
+            .expect("pg_dump runs");
+        assert!(dump.status.success(), "{dump:?}");
+        let text = String::from_utf8(dump.stdout).expect("text");
+        // Comments name the server, and lines with a backslash are for psql.
+        let lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with("--") && !line.starts_with('\\'));
+        let lines: Vec<&str> = lines.collect();
+        let head =
+            "-- A database of schema version 10, as pg_dump --inserts wrote it. Never changed.";
+        fs::write(path, format!("{head}\n{}\n", lines.join("\n"))).expect("writes");
+        database.drop().await;
     }
 
     #[tokio::test]
