@@ -165,20 +165,9 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
     let hidden = hidden_condition(filter.hidden);
     let unfinished = unfinished_condition(filter.unfinished);
     let agents = agents_condition(filter.without_agents);
-    let mut sql = format!(
-        "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
-                run_state, run_at, title, directory, last_use, calls, cost, model, first_tool, {UNSETTLED_COLUMNS},
-                origins.name, origins.body, origins.checksum
-         FROM sessions LEFT JOIN LATERAL (
-             SELECT convert_from(key, 'UTF8') AS name, body, records.checksum FROM records
-             WHERE key IN (convert_to('other/imported/' || sessions.id::text || '/origin', 'UTF8'),
-                           convert_to('other/archive/' || sessions.id::text || '/mark', 'UTF8'))
-             ORDER BY key DESC LIMIT 1
-         ) AS origins ON true
-         WHERE revision > 0 {hidden} {unfinished} {agents}"
-    );
+    let mut wanted = format!("revision > 0 {hidden} {unfinished} {agents}");
     if filter.with_open_turns {
-        sql.push_str(
+        wanted.push_str(
             " AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)",
         );
     }
@@ -186,21 +175,21 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
     for (condition, id) in [(" AND id >", filter.after), (" AND id =", filter.session)] {
         if let Some(id) = id {
             arguments.add(PgUuid(id.uuid()))?;
-            sql.push_str(&format!("{condition} ${}", arguments.len()));
+            wanted.push_str(&format!("{condition} ${}", arguments.len()));
         }
     }
     if let Some(principal) = &filter.principal {
         arguments.add(principal.as_str())?;
-        sql.push_str(&format!(" AND principal = ${}", arguments.len()));
+        wanted.push_str(&format!(" AND principal = ${}", arguments.len()));
     }
     if let Some(directory) = &filter.directory {
         arguments.add(&**directory)?;
-        sql.push_str(&format!(" AND directory = ${}", arguments.len()));
+        wanted.push_str(&format!(" AND directory = ${}", arguments.len()));
     }
     if let Some(model) = &filter.model {
         arguments.add(&**model)?;
         let last = arguments.len();
-        sql.push_str(&format!(
+        wanted.push_str(&format!(
             " AND (model = ${last} OR substr(model, strpos(model, ':') + 1) = ${last})"
         ));
     }
@@ -208,13 +197,30 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
         arguments.add(name)?;
         arguments.add(value)?;
         let last = arguments.len();
-        sql.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
+        wanted.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
     }
     arguments.add(limit_to_db(filter.limit))?;
     let order = session_order(filter.order);
-    sql.push_str(&format!(" ORDER BY {order} LIMIT ${}", arguments.len()));
+    let limit = arguments.len();
+    // What is joined is looked up for the sessions of the page alone.
+    let sql = format!(
+        "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.name, origins.body, origins.checksum
+         FROM (SELECT {SESSION_COLUMNS} FROM sessions WHERE {wanted} ORDER BY {order} LIMIT ${limit}) AS sessions
+         LEFT JOIN LATERAL (
+             SELECT convert_from(key, 'UTF8') AS name, body, records.checksum FROM records
+             WHERE key IN (convert_to('other/imported/' || sessions.id::text || '/origin', 'UTF8'),
+                           convert_to('other/archive/' || sessions.id::text || '/mark', 'UTF8'))
+             ORDER BY key DESC LIMIT 1
+         ) AS origins ON true
+         ORDER BY {order}"
+    );
     Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
 }
+
+/// The columns that [`session_row`] reads first.
+const SESSION_COLUMNS: &str =
+    "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
+    run_state, run_at, title, directory, last_use, calls, cost, model, first_tool";
 
 fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
     let totals = TotalColumns {

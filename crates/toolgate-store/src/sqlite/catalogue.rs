@@ -37,45 +37,41 @@ impl CatalogueStore for SqliteStore {
             let hidden = hidden_condition(filter.hidden);
             let unfinished = unfinished_condition(filter.unfinished);
             let agents = agents_condition(filter.without_agents);
-            let mut sql = format!(
-                "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.key, origins.body, origins.checksum
-                 FROM sessions LEFT JOIN records AS origins ON origins.key = {ORIGIN_KEY}
-                 WHERE id > ? AND id >= ? AND id <= ? AND revision > 0 {hidden} {unfinished} {agents} {open}"
-            );
-            // An empty blob sorts before every id.
-            let after = filter
-                .after
-                .map_or(Vec::new(), |after| session_bytes(after).to_vec());
-            let (first, last) = filter.session.map_or(([0; 16], [255; 16]), |only| {
-                (session_bytes(only), session_bytes(only))
-            });
-            let mut values = vec![
-                Value::from(after),
-                Value::from(first.to_vec()),
-                Value::from(last.to_vec()),
-            ];
+            let mut wanted = format!("revision > 0 {hidden} {unfinished} {agents} {open}");
+            let mut values = Vec::new();
+            for (condition, id) in [(" AND id > ?", filter.after), (" AND id = ?", filter.session)] {
+                if let Some(id) = id {
+                    wanted.push_str(condition);
+                    values.push(Value::from(session_bytes(id).to_vec()));
+                }
+            }
             if let Some(principal) = &filter.principal {
-                sql.push_str(" AND principal = ?");
+                wanted.push_str(" AND principal = ?");
                 values.push(Value::from(principal.as_str().to_owned()));
             }
             if let Some(directory) = &filter.directory {
-                sql.push_str(" AND directory = ?");
+                wanted.push_str(" AND directory = ?");
                 values.push(Value::from(directory.to_string()));
             }
             if let Some(model) = &filter.model {
-                sql.push_str(" AND (model = ? OR substr(model, instr(model, ':') + 1) = ?)");
+                wanted.push_str(" AND (model = ? OR substr(model, instr(model, ':') + 1) = ?)");
                 values.push(Value::from(model.to_string()));
                 values.push(Value::from(model.to_string()));
             }
             for (name, value) in filter.labels.iter() {
-                sql.push_str(" AND labels ->> ? = ?");
+                wanted.push_str(" AND labels ->> ? = ?");
                 // Quoted, because a name may contain dots.
                 values.push(Value::from(format!("$.\"{name}\"")));
                 values.push(Value::from(value.to_owned()));
             }
             let order = session_order(filter.order);
             let limit = limit_to_db(filter.limit);
-            sql.push_str(&format!(" ORDER BY {order} LIMIT {limit}"));
+            // What is joined is looked up for the sessions of the page alone.
+            let sql = format!(
+                "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.key, origins.body, origins.checksum
+                 FROM (SELECT {SESSION_COLUMNS} FROM sessions WHERE {wanted} ORDER BY {order} LIMIT {limit}) AS sessions
+                 LEFT JOIN records AS origins ON origins.key = {ORIGIN_KEY} ORDER BY {order}"
+            );
             read.query_rows(&sql, params_from_iter(values), session_row)
         })
         .await
