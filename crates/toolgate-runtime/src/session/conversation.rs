@@ -1,12 +1,16 @@
 //! The conversation of a session, in the form of a model request: kept from turn to turn, never
 //! copied.
 
+mod tail;
+
 use std::sync::Arc;
 
 use toolgate_core::{
     Cost, Message, MessagePart, MessageRecord, ModelRequest, PartContent, Role, SessionId,
     StoreError, StoreHandle, TurnId, Usage,
 };
+
+use self::tail::{FIRST_PAGE, LARGEST_PAGE, MessageTail};
 
 /// The end of a conversation, as much of it as a model can read.
 #[derive(Debug, Default)]
@@ -44,55 +48,6 @@ pub(crate) struct Conversation {
     pub(crate) torn: bool,
     /// True if a model can read messages that are not loaded: no request is made from it.
     pub(crate) is_partial: bool,
-}
-
-/// The number of messages that are loaded first, and the most that are loaded at once.
-const FIRST_PAGE: usize = 64;
-const LARGEST_PAGE: usize = 1_024;
-
-/// The last messages of a conversation, read backwards in pages.
-struct MessageTail<'a> {
-    store: &'a StoreHandle,
-    session: SessionId,
-    /// The newest page first.
-    pages: Vec<Vec<(u64, Arc<MessageRecord>)>>,
-    size: usize,
-    /// The number of the first message that was read.
-    before: Option<u64>,
-    has_read_all: bool,
-}
-
-impl<'a> MessageTail<'a> {
-    fn new(store: &'a StoreHandle, session: SessionId) -> Self {
-        Self {
-            store,
-            session,
-            pages: Vec::new(),
-            size: 0,
-            before: None,
-            has_read_all: false,
-        }
-    }
-
-    async fn read_page(&mut self, page_size: usize) -> Result<(), StoreError> {
-        let before = self.before.unwrap_or(u64::MAX);
-        let page = self.store.messages(self.session, before, page_size).await?;
-        self.has_read_all = page.len() < page_size;
-        let Some((first, _)) = page.first() else {
-            return Ok(());
-        };
-        self.before = Some(*first);
-        self.has_read_all |= *first == 0;
-        let sizes = page.iter().map(|(_, said)| said.message.size());
-        self.size += sizes.sum::<usize>();
-        self.pages.push(page);
-        Ok(())
-    }
-
-    /// Checks whether there are messages before these that fit into `most` bytes.
-    fn reaches_further(&self, most: usize) -> bool {
-        self.size <= most && !self.has_read_all
-    }
 }
 
 /// The state of a conversation: what it waits for.
