@@ -119,9 +119,11 @@ impl MemoryState {
             RowChange::TurnOpened(row) => {
                 let session = row.session;
                 let before = self.turns.insert(row.turn, row);
-                if before.is_none_or(|before| before.settled_at.is_some()) {
-                    self.unsettled(session).open_turns += 1;
+                // The row that was replaced may have been that of another session.
+                if let Some(before) = before.filter(|before| before.settled_at.is_none()) {
+                    self.unsettled(before.session).open_turns -= 1;
                 }
+                self.unsettled(session).open_turns += 1;
             }
             RowChange::TurnSettled(turn, at) => {
                 let Some(row) = self.turns.get_mut(&turn) else {
@@ -136,11 +138,11 @@ impl MemoryState {
                 let session = row.session;
                 let call = row.request.approval_id.call_id();
                 let before = self.approvals.insert(call, *row);
-                let unsettled = self.unsettled(session);
                 if let Some(before) = before {
+                    let unsettled = self.unsettled(before.session);
                     unsettled.remove_approval(before.state);
                 }
-                unsettled.add_approval(ApprovalState::Pending);
+                self.unsettled(session).add_approval(ApprovalState::Pending);
             }
             RowChange::Answered(call) => self.set_approval_state(call, ApprovalState::Answered),
             RowChange::Started(call) => self.set_approval_state(call, ApprovalState::Running),
