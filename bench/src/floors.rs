@@ -44,6 +44,11 @@ pub(crate) fn arguments() -> Value {
     serde_json::json!({ "text": "hello world", "limit": 10, "path": "src/main.rs" })
 }
 
+/// Returns the arguments of one call of many: each call has others.
+pub(crate) fn arguments_of(call: usize) -> Value {
+    serde_json::json!({ "text": format!("hello world {call}"), "limit": 10, "path": "src/main.rs" })
+}
+
 /// A bare async function.
 #[inline(never)]
 pub(crate) async fn bare(call: &PlainCall) -> Value {
@@ -165,13 +170,20 @@ impl BoxedChain {
         .await
     }
 
-    /// Runs the smallest possible turn: parse, three events, digests, results in order.
-    pub(crate) async fn turn(&self, text: &str, calls: usize, cap: usize) -> usize {
+    /// Runs the smallest possible turn: parse, three events, digests, results in order. `text` returns
+    /// the arguments of a call.
+    pub(crate) async fn turn(
+        &self,
+        text: impl Fn(usize) -> String,
+        calls: usize,
+        cap: usize,
+    ) -> usize {
         let (events, mut sink) = mpsc::unbounded_channel();
         let mut results: Vec<(usize, Value)> = futures::stream::iter(0..calls)
             .map(|n| {
                 let events = &events;
-                async move { (n, self.dispatch(text, n, events).await) }
+                let text = text(n);
+                async move { (n, self.dispatch(&text, n, events).await) }
             })
             .buffer_unordered(cap)
             .collect()

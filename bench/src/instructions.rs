@@ -2,31 +2,24 @@
 
 use std::{hint::black_box, process::Command};
 
-use crate::{floors, measure::CostRow, ours, same_work::HandWritten};
+use crate::{floors, measure::CostRow, ours};
 
 /// Runs a contender a number of times, for counting instructions.
 pub(crate) async fn contender(name: &str, times: usize) -> Result<(), String> {
-    let text = floors::arguments().to_string();
+    let text = |turn| move |_| floors::arguments_of(turn).to_string();
     match name {
         "least" => {
             let chain = floors::BoxedChain::new(10, None);
-            for _ in 0..times {
-                black_box(chain.turn(&text, 1, 8).await);
-            }
-        }
-        "same" => {
-            let hand_written = HandWritten::new(10, None);
-            for _ in 0..times {
-                black_box(hand_written.turn(&text, 1, 8).await);
+            for turn in 0..times {
+                black_box(chain.turn(text(turn), 1, 8).await);
             }
         }
         "ours" => {
             let gate = ours::TurnGate::new(10, 8, None).await;
-            for _ in 0..times {
-                black_box(gate.turn(&text, 1).await);
+            for turn in 0..times {
+                black_box(gate.turn(text(turn), 1).await);
             }
         }
-        "usual" => crate::layers::count_usual(times).await,
         other if crate::shapes::count(other, times).await => {}
         other => return Err(format!("there is no contender named {other}")),
     }
@@ -39,22 +32,14 @@ pub(crate) fn rows() -> Vec<CostRow> {
     let count = |name, from| per_call(name, from, from + 1_000);
     let counts = (
         count("ours", 200),
-        count("same", 200),
         count("least", 200),
         count("ours", 1_200),
     );
-    let (Some(ours), Some(same), Some(least), Some(later)) = counts else {
+    let (Some(ours), Some(least), Some(later)) = counts else {
         return not_counted();
     };
     let name = "full dispatch, 10 layers: instructions";
     vec![
-        CostRow::new(
-            name,
-            ours,
-            "instr",
-            Some(same),
-            "hand-written, the same work",
-        ),
         CostRow::new(
             name,
             ours,

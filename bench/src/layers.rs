@@ -256,60 +256,27 @@ pub(crate) async fn each(rounds: usize) -> Vec<CostRow> {
     names.iter().map(row).collect()
 }
 
-/// Builds the default stack without a file, and a caller whose calls it allows.
-fn usual() -> (Stack, BenchCaller) {
-    let registry = registry();
-    let layers = default_stack(&Config::default(), &Resources::new()).expect("valid");
-    let caller = BenchCaller::new(&toolgate_testkit::plain_view(&registry), "noop", small());
-    (stack_of(&registry, layers), caller)
-}
-
-/// Runs a number of small calls through the default stack, for counting instructions.
-pub(crate) async fn count_usual(times: usize) {
-    let (stack, caller) = usual();
-    for _ in 0..times {
-        black_box(stack.run(caller.call()).await);
-    }
-}
-
-/// Measures the expensive layers on a kilobyte, redaction on large text, and the default stack.
+/// Measures the expensive layers on a kilobyte, and redaction on large text. The default stack is
+/// measured with its ledger, in a session: see `shapes`.
 pub(crate) async fn whole(rounds: usize) -> Vec<CostRow> {
     let registry = registry();
     let view = toolgate_testkit::plain_view(&registry);
     let kilo = BenchCaller::new(&view, "echo", kilobyte());
     let ten = BenchCaller::new(&view, "ten", ten_fields());
-    let noop = BenchCaller::new(&view, "noop", small());
-    let config = Config::parse("[layers.receipts]\nsink = 'memory'\n").expect("valid");
-    let layers = default_stack(&config, &Resources::new()).expect("valid");
-    let count = layers.len();
     let empty = stack_of(&registry, []);
-    let usual = stack_of(&registry, layers);
     let [receipts, redact, validate] =
         ["receipts", "redact", "validate"].map(|name| stack_of(&registry, [layer(name)]));
-    let chain = floors::BoxedChain::new(count, None);
-    let plain = floors::plain_call();
     let contest = Contest::new(BenchClock::Cpu)
-        .add("chain", CALLS, || async {
-            for _ in 0..CALLS {
-                black_box(chain.run(black_box(&plain)).await);
-            }
-        })
         .add("kilo", CALLS, || kilo.through(&empty))
         .add("receipts", CALLS, || kilo.through(&receipts))
         .add("redact", CALLS, || kilo.through(&redact))
         .add("ten", CALLS, || ten.through(&empty))
-        .add("validate", CALLS, || ten.through(&validate))
-        .add("noop", CALLS, || noop.through(&empty))
-        .add("usual", CALLS, || noop.through(&usual))
-        .add("usual kilo", CALLS, || kilo.through(&usual));
+        .add("validate", CALLS, || ten.through(&validate));
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
     let [receipts, redact] = ["receipts", "redact"].map(|name| us(name) - us("kilo"));
     let validate = us("validate") - us("ten");
-    // The goal of the design: five times a hand-written chain, plus the cost of the three expensive
-    // layers.
-    let goal = 5.0 * us("chain") + receipts + redact + validate;
-    let mut rows = vec![
+    vec![
         CostRow::new(
             "receipts, 1 KB in and out, no disk",
             receipts,
@@ -319,23 +286,8 @@ pub(crate) async fn whole(rounds: usize) -> Vec<CostRow> {
         ),
         CostRow::new("redact, 1 KB out", redact, "us", Some(15.0), "the goal"),
         CostRow::new("validate, 10 fields", validate, "us", Some(3.0), "the goal"),
-        CostRow::new(
-            format!("default stack, {count} layers, small call"),
-            us("usual") - us("noop"),
-            "us",
-            Some(us("chain")),
-            "hand-written chain of as many layers",
-        ),
-        CostRow::new(
-            format!("default stack, {count} layers, 1 KB in and out"),
-            us("usual kilo") - us("kilo"),
-            "us",
-            Some(goal),
-            "5 hand-written chains and the three above",
-        ),
-    ];
-    rows.push(throughput());
-    rows
+        throughput(),
+    ]
 }
 
 /// Measures the speed of redaction on large text without secrets.

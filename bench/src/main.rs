@@ -1,6 +1,6 @@
 //! The cost sheet: what a call costs, beside floors written in the same program.
 //!
-//! `cargo run --profile dist -p toolgate-bench -- cost` prints a table, with `--json` an array of
+//! `cargo run --release -p toolgate-bench -- cost` prints a table, with `--json` an array of
 //! `{"name", "value", "unit", "floor", "ratio"}`. `--rounds N` measures longer. Where `valgrind` is installed,
 //! instructions are counted as well (`--no-instructions` leaves that out). `--only PART` measures one part. `--write
 //! FILE` writes the table into a page, with the machine and the date; that is how `docs/reference/cost.md` is made.
@@ -9,13 +9,14 @@
 //! the same disk, with the same options; its table is a section of its own in the same page. PostgreSQL is measured on the
 //! server that `TOOLGATE_TEST_POSTGRES` names, if it is set.
 //!
-//! `cargo run --profile dist -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes
+//! `cargo run --release -p toolgate-bench -- loop` measures whole runs with a model that answers at once, in the shapes
 //! by which other loops are measured; a section of its own as well.
 //!
 //! `cargo run --release -p toolgate-bench -- tui` measures frames of the terminal UI over a long session.
 //!
 //! `cargo run --release -p toolgate-bench -- search` measures how good and how fast search is; see `search/mod.rs`.
 
+mod allocations;
 mod floors;
 mod instructions;
 mod layers;
@@ -23,7 +24,6 @@ mod measure;
 mod ours;
 mod page;
 mod program;
-mod same_work;
 mod search;
 mod shapes;
 mod store;
@@ -31,16 +31,15 @@ mod store_floors;
 mod tui;
 mod used;
 
-use std::{hint::black_box, process::ExitCode, time::Duration};
+use std::{hint::black_box, process::ExitCode};
 
 use measure::{BenchClock, Contest, CostRow, of, print};
-use same_work::HandWritten;
 use tower::ServiceExt;
 use tower_service::Service;
 
 /// The allocator of the program `toolgate`, for floors and gate alike.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocations::CountedAllocator = allocations::CountedAllocator;
 
 const USAGE: &str = "usage: toolgate-bench cost [--json] [--rounds N] [--no-instructions] [--only PART] [--write FILE]
        toolgate-bench store [--json] [--rounds N] [--only PART] [--write FILE]
@@ -72,15 +71,7 @@ impl BenchOptions {
 }
 
 /// The parts of the sheet.
-const PARTS: [&str; 7] = [
-    "stacks",
-    "dispatch",
-    "fan-out",
-    "waiting",
-    "session",
-    "layers",
-    "instructions",
-];
+const PARTS: [&str; 5] = ["stacks", "dispatch", "fan-out", "layers", "instructions"];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -178,12 +169,6 @@ async fn cost(options: &BenchOptions) -> Result<(), String> {
     }
     if wanted("fan-out") {
         rows.extend(fan_out(rounds).await);
-    }
-    if wanted("waiting") {
-        rows.extend(waiting(rounds.min(7)).await);
-    }
-    if wanted("session") {
-        rows.extend(long_session(rounds.min(7)).await);
     }
     if wanted("layers") {
         rows.extend(layers::each(rounds).await);
@@ -320,43 +305,31 @@ async fn stacks(rounds: usize) -> Vec<CostRow> {
     ]
 }
 
-/// One call per turn with everything a gate does: parse, validate, events, digests, journal, results.
+/// One call per turn through a dispatcher, without a session and a model: parse, validate, events,
+/// digests, journal, results.
 async fn dispatch(rounds: usize) -> Vec<CostRow> {
     const TURNS: usize = 500;
-    let text = floors::arguments().to_string();
     let mut rows = Vec::new();
     for layers in [0, 10] {
         let least = floors::BoxedChain::new(layers, None);
-        let same = HandWritten::new(layers, None);
         let gate = ours::TurnGate::new(layers, 8, None).await;
         let contest = Contest::new(BenchClock::Cpu)
             .add("least", TURNS, || async {
-                for _ in 0..TURNS {
-                    assert_eq!(least.turn(&text, 1, 8).await, 1);
-                }
-            })
-            .add("same", TURNS, || async {
-                for _ in 0..TURNS {
-                    assert_eq!(same.turn(&text, 1, 8).await, 1);
+                for turn in 0..TURNS {
+                    let text = |_| floors::arguments_of(turn).to_string();
+                    assert_eq!(least.turn(text, 1, 8).await, 1);
                 }
             })
             .add("ours", TURNS, || async {
-                for _ in 0..TURNS {
-                    assert_eq!(gate.turn(&text, 1).await, 1);
+                for turn in 0..TURNS {
+                    let text = |_| floors::arguments_of(turn).to_string();
+                    assert_eq!(gate.turn(text, 1).await, 1);
                 }
             });
         let results = contest.run(rounds).await;
         let us = |name| of(&results, name) / 1e3;
-        let name = format!("full dispatch, {layers} layers, events and digests");
         rows.push(CostRow::new(
-            name.clone(),
-            us("ours"),
-            "us",
-            Some(us("same")),
-            "hand-written, the same work",
-        ));
-        rows.push(CostRow::new(
-            name,
+            format!("full dispatch, {layers} layers, events and digests"),
             us("ours"),
             "us",
             Some(us("least")),
@@ -366,26 +339,22 @@ async fn dispatch(rounds: usize) -> Vec<CostRow> {
     rows
 }
 
-/// Many calls in one turn.
+/// Many calls in one turn, without a session and a model.
 async fn fan_out(rounds: usize) -> Vec<CostRow> {
-    let text = floors::arguments().to_string();
+    let text = |call| floors::arguments_of(call).to_string();
     let least = floors::BoxedChain::new(10, None);
-    let same = HandWritten::new(10, None);
     let gate = ours::TurnGate::new(10, FAN, None).await;
     let contest = Contest::new(BenchClock::Cpu)
         .add("least", FAN, || async {
-            assert_eq!(least.turn(&text, FAN, FAN).await, FAN)
-        })
-        .add("same", FAN, || async {
-            assert_eq!(same.turn(&text, FAN, FAN).await, FAN)
+            assert_eq!(least.turn(text, FAN, FAN).await, FAN)
         })
         .add("ours100", 10 * 100, || async {
             for _ in 0..10 {
-                assert_eq!(gate.turn(&text, 100).await, 100);
+                assert_eq!(gate.turn(text, 100).await, 100);
             }
         })
         .add("ours1000", FAN, || async {
-            assert_eq!(gate.turn(&text, FAN).await, FAN)
+            assert_eq!(gate.turn(text, FAN).await, FAN)
         });
     let results = contest.run(rounds).await;
     let us = |name| of(&results, name) / 1e3;
@@ -399,70 +368,7 @@ async fn fan_out(rounds: usize) -> Vec<CostRow> {
         )
     };
     vec![
-        row("same", "hand-written, the same work"),
         row("least", "hand-written, the least work"),
         row("ours100", "our own fan-out of 100"),
     ]
-}
-
-/// 1000 tools that sleep 10 ms, 100 at a time: ideally 100 ms.
-async fn waiting(rounds: usize) -> Vec<CostRow> {
-    let nap = Some(Duration::from_millis(10));
-    let text = floors::arguments().to_string();
-    let least = floors::BoxedChain::new(10, nap);
-    let gate = ours::TurnGate::new(10, 100, nap).await;
-    let contest = Contest::new(BenchClock::Wall)
-        .add("least", 1, || async {
-            assert_eq!(least.turn(&text, FAN, 100).await, FAN)
-        })
-        .add("ours", 1, || async {
-            assert_eq!(gate.turn(&text, FAN).await, FAN)
-        });
-    let results = contest.run(rounds).await;
-    let ms = |name| of(&results, name) / 1e6;
-    vec![
-        CostRow::new(
-            "1000 tools of 10 ms, 100 at a time",
-            ms("ours"),
-            "ms",
-            Some(100.0),
-            "ideal",
-        ),
-        CostRow::new(
-            "1000 tools of 10 ms, 100 at a time",
-            ms("ours"),
-            "ms",
-            Some(ms("least")),
-            "hand-written, the least work",
-        ),
-    ]
-}
-
-/// Measures whether a turn gets more expensive as the session grows.
-async fn long_session(rounds: usize) -> Vec<CostRow> {
-    let text = floors::arguments().to_string();
-    let mut early = Vec::new();
-    let mut late = Vec::new();
-    for _ in 0..rounds {
-        let gate = ours::TurnGate::new(10, 8, None).await;
-        for turn in 0..1_000 {
-            let start = std::time::Instant::now();
-            black_box(gate.turn(&text, 1).await);
-            let spent = start.elapsed().as_nanos() as f64 / 1e3;
-            match turn {
-                5..15 => early.push(spent),
-                980..1_000 => late.push(spent),
-                _ => {}
-            }
-        }
-    }
-    let early = measure::median(early);
-    let late = measure::median(late);
-    vec![CostRow::new(
-        "turn 1000 of a session",
-        late,
-        "us",
-        Some(early),
-        "turn 10 of the same session",
-    )]
 }

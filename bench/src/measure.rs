@@ -3,7 +3,11 @@
 //! These machines are shared and noisy, so nothing is read alone: every row has a floor that was measured in the
 //! same rounds, and the ratio of the two is what counts.
 
-use std::{future::Future, pin::Pin, time::Instant};
+use std::{
+    future::Future,
+    pin::Pin,
+    time::{Duration, Instant},
+};
 
 use serde::Serialize;
 
@@ -120,6 +124,9 @@ impl<'a> Contest<'a> {
         let mut times: Vec<Vec<f64>> = vec![Vec::new(); self.contenders.len()];
         for round in 0..rounds + 2 {
             for (at, (_, count, work)) in self.contenders.iter().enumerate() {
+                if self.watch == BenchClock::Cpu {
+                    settle_allocator(work).await;
+                }
                 let cpu = cpu_ns();
                 let wall = Instant::now();
                 work().await;
@@ -140,6 +147,17 @@ impl<'a> Contest<'a> {
             .zip(times)
             .map(|((name, ..), times)| (*name, median(times)))
             .collect()
+    }
+}
+
+/// Runs a contender untimed for longer than the allocator waits before it returns free pages, so that
+/// the pages of the contender before it are not returned at its expense.
+async fn settle_allocator(work: &RoundWork<'_>) {
+    /// Twice the delay that mimalloc has by default.
+    const SETTLED: Duration = Duration::from_millis(20);
+    let start = Instant::now();
+    while start.elapsed() < SETTLED {
+        work().await;
     }
 }
 

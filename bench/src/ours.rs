@@ -92,9 +92,9 @@ impl TurnGate {
     }
 
     /// Runs one turn of `calls` calls and returns how many came back.
-    pub(crate) async fn turn(&self, text: &str, calls: usize) -> usize {
+    pub(crate) async fn turn(&self, text: impl Fn(usize) -> String, calls: usize) -> usize {
         let requests = (0..calls)
-            .map(|n| ToolRequest::from_text(&format!("call_{n}"), "echo", text))
+            .map(|n| ToolRequest::from_text(&format!("call_{n}"), "echo", &text(n)))
             .collect();
         let opened = self
             .dispatcher

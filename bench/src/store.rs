@@ -1,40 +1,28 @@
-//! The cost of durability: calls that are recorded before and after, turns that suspend and resume,
-//! long sessions.
+//! The cost of durability: calls that are recorded before and after, many at a time. Durable turns,
+//! approvals and long sessions are measured with a session and a model: see `shapes`.
 
-use std::{
-    error::Error,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Instant,
-};
+use std::{error::Error, time::Instant};
 
 use tempfile::TempDir;
 use toolgate::{
-    Decision, Event, Registry, Stack, ToolError, View,
-    event::TurnEvent,
+    Registry, Stack, ToolError, View,
     session::{Dispatcher, TurnEnd, TurnRequest},
-    stack::{Suspension, ToolRequest, TurnInfo},
-    store::{
-        EventStore, LogPosition, RecordKey, RecordStore, StoreHandle, StoreRecord, WriteBatch,
-    },
+    stack::ToolRequest,
+    store::StoreHandle,
     tool_fn,
-    value::{Json, SessionId, Timestamp, TurnId},
+    value::SessionId,
 };
 use toolgate_store::SqliteStore;
-use toolgate_testkit::{AskFirst, FaultyStore, StoreCall, StoreFault};
 
 use crate::{
     BenchOptions, floors,
-    measure::{CostGoal, CostRow, cpu_ns, median},
+    measure::{CostGoal, CostRow, median},
     ours::EchoInput,
-    store_floors::{StoredRows, SyncedLog, TestDatabase},
+    store_floors::{StoredRows, TestDatabase},
 };
 
 /// The parts of the sheet.
-pub(crate) const PARTS: [&str; 5] = ["lone", "sqlite", "postgres", "resume", "session"];
+pub(crate) const PARTS: [&str; 2] = ["sqlite", "postgres"];
 /// The number of concurrent calls, and the number of all calls.
 const WIDTH: usize = 64;
 const CALLS: usize = 16 * WIDTH;
@@ -48,20 +36,11 @@ pub(crate) async fn rows(options: &BenchOptions) -> Result<Vec<CostRow>, String>
 async fn measure(options: &BenchOptions) -> Fallible<Vec<CostRow>> {
     let rounds = options.rounds;
     let mut rows = Vec::new();
-    if options.wants("lone") {
-        rows.push(lone(rounds).await?);
-    }
     if options.wants("sqlite") {
         rows.push(sqlite_calls(rounds).await?);
     }
     if options.wants("postgres") {
         rows.extend(postgres_calls(rounds).await?);
-    }
-    if options.wants("resume") {
-        rows.extend(resume(rounds).await?);
-    }
-    if options.wants("session") {
-        rows.extend(long_session(rounds).await?);
     }
     Ok(rows)
 }
@@ -92,10 +71,11 @@ pub(crate) async fn dispatcher(
 }
 
 fn requests(count: usize) -> Vec<ToolRequest> {
-    let text = floors::arguments().to_string();
-    (0..count)
-        .map(|n| ToolRequest::from_text(&format!("call_{n}"), "echo", &text))
-        .collect()
+    let request = |n| {
+        let text = floors::arguments_of(n).to_string();
+        ToolRequest::from_text(&format!("call_{n}"), "echo", &text)
+    };
+    (0..count).map(request).collect()
 }
 
 pub(crate) async fn turn(dispatcher: &Dispatcher, view: &View, calls: usize) -> Fallible<()> {
@@ -178,206 +158,4 @@ async fn postgres_calls(rounds: usize) -> Fallible<Option<CostRow>> {
     }
     database.drop().await?;
     Ok(Some(calls_row("PostgreSQL", ours, floor)))
-}
-
-/// One record at a time beside one sync at a time.
-async fn lone(rounds: usize) -> Fallible<CostRow> {
-    let directory = TempDir::new()?;
-    let store = SqliteStore::open(directory.path().join("ours.db"))?;
-    let mut log = SyncedLog::create(&directory.path().join("log"))?;
-    let mut ours = Vec::new();
-    let mut floor = Vec::new();
-    for n in 0..rounds * 20 {
-        let record = StoreRecord::Json(Json::from("a record of ordinary size, written once"));
-        let start = Instant::now();
-        store
-            .put_record_once(RecordKey::Other(format!("lone/{n}").into()), record)
-            .await?;
-        ours.push(start.elapsed().as_secs_f64() * 1e6);
-        let start = Instant::now();
-        log.sync()?;
-        floor.push(start.elapsed().as_secs_f64() * 1e6);
-    }
-    let row = CostRow::new(
-        "one durable record, SQLite",
-        median(ours),
-        "us",
-        Some(median(floor)),
-        "one append and sync",
-    );
-    Ok(row.aiming(CostGoal::RatioAtMost(1.2)))
-}
-
-/// Suspends for a decision, and resumes with a fresh store handle and dispatcher. The dispatcher is
-/// returned: closing it is not part of resuming.
-async fn stop_and_go_on(
-    first: StoreHandle,
-    fresh: impl AsyncFn() -> Fallible<StoreHandle>,
-) -> Fallible<Dispatcher> {
-    let registry = registry();
-    let view = toolgate_testkit::plain_view(&registry);
-    let stack = Stack::over(registry).layer(AskFirst).build()?;
-    let before = dispatcher(first, None, stack.clone()).await?;
-    let session = before.session();
-    let report = before
-        .open_turn(TurnRequest::new(view.clone(), requests(1)))
-        .await?
-        .run()
-        .await?;
-    assert_eq!(report.end, TurnEnd::Suspended);
-    drop(before);
-    let after = dispatcher(fresh().await?, Some(session), stack).await?;
-    let Some(Suspension::Decision(request)) = &report.results[0].waits_for else {
-        return Err("no approval was requested".into());
-    };
-    after
-        .approval_service()
-        .decide(request, Decision::approve("ann"))
-        .await?;
-    let report = after.resume(report.turn, view).await?.run().await?;
-    assert_eq!(report.end, TurnEnd::Settled);
-    Ok(after)
-}
-
-async fn resume(rounds: usize) -> Fallible<Vec<CostRow>> {
-    let directory = TempDir::new()?;
-    let path = directory.path().join("ours.db");
-    let needed = count_syncs(&directory.path().join("count.db")).await?;
-    let mut log = SyncedLog::create(&directory.path().join("log"))?;
-    let keep = SqliteStore::open(&path)?;
-    let mut wall = Vec::new();
-    let mut cpu = Vec::new();
-    let mut syncs = Vec::new();
-    let mut syncs_cpu = Vec::new();
-    for _ in 0..rounds * 4 {
-        let start = Instant::now();
-        let spent = cpu_ns();
-        let open = async || Ok(StoreHandle::new(SqliteStore::open(&path)?));
-        let gone_on = stop_and_go_on(StoreHandle::new(keep.clone()), open).await?;
-        wall.push(start.elapsed().as_secs_f64() * 1e6);
-        cpu.push((cpu_ns() - spent) as f64 / 1e3);
-        drop(gone_on);
-        let start = Instant::now();
-        let spent = cpu_ns();
-        (0..needed).try_for_each(|_| log.sync())?;
-        syncs.push(start.elapsed().as_secs_f64() * 1e6);
-        syncs_cpu.push((cpu_ns() - spent) as f64 / 1e3);
-    }
-    let note = format!("the {needed} syncs it needs");
-    Ok(vec![
-        CostRow::new(
-            "stop, decide and resume, SQLite",
-            median(wall),
-            "us",
-            Some(median(syncs)),
-            &note,
-        )
-        .aiming(CostGoal::RatioAtMost(1.5)),
-        CostRow::new(
-            "stop, decide and resume, SQLite, processor",
-            median(cpu),
-            "us",
-            Some(median(syncs_cpu)),
-            &note,
-        )
-        .aiming(CostGoal::ValueAtMost(150.0)),
-    ])
-}
-
-/// Counts the writes that wait for the disk one after the other. Leases are written too, but not
-/// synced.
-async fn count_syncs(path: &Path) -> Fallible<u64> {
-    let syncs = Arc::new(AtomicU64::new(0));
-    let counted = syncs.clone();
-    let store = FaultyStore::new(SqliteStore::open(path)?, move |call, _| {
-        let lease = matches!(
-            call,
-            StoreCall::AcquireLease | StoreCall::RenewLease | StoreCall::ReleaseLease
-        );
-        counted.fetch_add((call.is_write() && !lease).into(), Ordering::Relaxed);
-        StoreFault::Pass
-    });
-    let open = async || Ok(StoreHandle::new(store.clone()));
-    stop_and_go_on(open().await?, open).await?;
-    Ok(syncs.load(Ordering::Relaxed))
-}
-
-/// Measures opening a session, and its next turn, by its length.
-async fn long_session(rounds: usize) -> Fallible<Vec<CostRow>> {
-    let directory = TempDir::new()?;
-    let short = directory.path().join("short.db");
-    let long = directory.path().join("long.db");
-    let sessions = [fill(&short, 100).await?, fill(&long, 100_000).await?];
-    let registry = registry();
-    let view = toolgate_testkit::plain_view(&registry);
-    let stack = Stack::over(registry).build()?;
-    let mut opened = [Vec::new(), Vec::new()];
-    let mut next = [Vec::new(), Vec::new()];
-    for _ in 0..rounds * 4 {
-        for (at, path) in [&short, &long].into_iter().enumerate() {
-            let start = Instant::now();
-            let store = StoreHandle::new(SqliteStore::open(path)?);
-            let dispatcher = dispatcher(store, Some(sessions[at]), stack.clone()).await?;
-            opened[at].push(start.elapsed().as_secs_f64() * 1e3);
-            let spent = cpu_ns();
-            turn(&dispatcher, &view, 1).await?;
-            next[at].push((cpu_ns() - spent) as f64 / 1e3);
-        }
-    }
-    let [short_open, long_open] = opened.map(median);
-    let [short_next, long_next] = next.map(median);
-    let note = "the same at 100 events";
-    Ok(vec![
-        CostRow::new(
-            "opening a session of 100,000 events, SQLite",
-            long_open,
-            "ms",
-            Some(short_open),
-            note,
-        )
-        .aiming(CostGoal::ValueAtMost(50.0)),
-        CostRow::new(
-            "its next turn, processor",
-            long_next,
-            "us",
-            Some(short_next),
-            note,
-        )
-        .aiming(CostGoal::RatioAtMost(1.1)),
-    ])
-}
-
-/// Writes a session with a number of events.
-async fn fill(path: &Path, count: u64) -> Fallible<SessionId> {
-    let store = SqliteStore::open(path)?;
-    let session = SessionId::new(uuid::Uuid::from_u128(7));
-    let info = Arc::new(TurnInfo::new(
-        session,
-        TurnId::new(uuid::Uuid::from_u128(8)),
-    ));
-    for first in (0..count).step_by(1_000) {
-        let last = count.min(first + 1_000);
-        let event = |n| {
-            Event::for_turn(
-                n,
-                Timestamp::from_micros(n as i64),
-                info.clone(),
-                TurnEvent::TurnSettled,
-            )
-        };
-        let events = (first + 1..=last)
-            .map(|n| event(n).map(Arc::new))
-            .collect::<Result<_, _>>()?;
-        store
-            .append(
-                session,
-                LogPosition::unleased(first),
-                WriteBatch {
-                    events,
-                    ..WriteBatch::default()
-                },
-            )
-            .await?;
-    }
-    Ok(session)
 }

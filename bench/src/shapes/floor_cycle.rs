@@ -63,7 +63,7 @@ impl LeastCycle {
         let decision: Value = serde_json::from_str(&decision).expect("is JSON");
         assert_eq!(decision["decision"], "approve");
         let text = state["pending"]["arguments"].to_string();
-        assert_eq!(self.chain.turn(&text, 1, 1).await, 1);
+        assert_eq!(self.chain.turn(|_| text.clone(), 1, 1).await, 1);
         let result = json!({ "said": state["said"], "result": "t0-0", "answer": "done" });
         let sql = "INSERT INTO results VALUES (?1, ?2)";
         self.second

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{FAN, LAYERS, LoopSetup, StackKind, TURNS, ToolBehaviour, memory_store, minimum};
 use crate::{
+    allocations::count_allocations,
     floors::BoxedChain,
     instructions::{not_counted, per_call},
     measure::{BenchClock, Contest, CostGoal, CostRow, of},
@@ -16,11 +17,16 @@ pub(super) async fn least(chain: &Arc<BoxedChain>, turns: usize) {
     let mut said = vec![json!({ "role": "user", "content": "go" })];
     for turn in 0..turns {
         let text = format!("{{\"text\":\"t{turn}-0\"}}");
-        assert_eq!(chain.turn(&text, 1, 8).await, 1);
+        assert_eq!(chain.turn(|_| text.clone(), 1, 8).await, 1);
         said.push(json!({ "role": "assistant", "call": { "id": turn, "arguments": text } }));
         said.push(json!({ "role": "tool", "id": turn, "content": "t" }));
     }
     assert_eq!(said.len(), 1 + 2 * turns);
+}
+
+/// Returns the arguments of a call of the first turn: each call has others, as in the script.
+fn argument_text(call: usize) -> String {
+    format!("{{\"text\":\"t0-{call}\"}}")
 }
 
 /// A: 200 turns of one call.
@@ -56,6 +62,34 @@ pub(super) async fn turns(rounds: usize) -> Vec<CostRow> {
     ]
 }
 
+/// A in allocations: the difference of two lengths, so that opening and ending cancel out.
+pub(super) async fn allocations() -> Vec<CostRow> {
+    const FEW: usize = 100;
+    let each = |few: u64, many: u64| (many - few) as f64 / (TURNS - FEW) as f64;
+    let few = count_allocations(minimum::run(FEW, None)).await;
+    let minimum = each(few, count_allocations(minimum::run(TURNS, None)).await);
+    let mut rows = Vec::new();
+    for (name, kind) in [
+        ("10 layers", StackKind::Through(LAYERS)),
+        ("the default stack", StackKind::Default),
+    ] {
+        let setup = LoopSetup::new(kind, ToolBehaviour::Reads);
+        let run = async |turns| count_allocations(setup.run(memory_store(), turns, 1, 1)).await;
+        let few = run(FEW).await;
+        rows.push(CostRow::new(
+            format!("A: a turn of one call, {name}: allocations"),
+            each(few, run(TURNS).await),
+            "allocations",
+            Some(minimum),
+            "hand-written: governed, journaled, receipted",
+        ));
+    }
+    if let Some(default) = rows.pop() {
+        rows.push(default.aiming(CostGoal::ValueAtMost(100.0)));
+    }
+    rows
+}
+
 /// B1: 1000 calls in one turn.
 pub(super) async fn fan_out(rounds: usize) -> Vec<CostRow> {
     let chain = BoxedChain::new(LAYERS, None);
@@ -63,7 +97,7 @@ pub(super) async fn fan_out(rounds: usize) -> Vec<CostRow> {
     let default = LoopSetup::new(StackKind::Default, ToolBehaviour::Reads);
     let contest = Contest::new(BenchClock::Cpu)
         .add("least", FAN, || async {
-            assert_eq!(chain.turn("{\"text\":\"t0-0\"}", FAN, FAN).await, FAN);
+            assert_eq!(chain.turn(argument_text, FAN, FAN).await, FAN);
         })
         .add("ten", FAN, || ten.run(memory_store(), 1, FAN, FAN))
         .add("default", FAN, || default.run(memory_store(), 1, FAN, FAN));
@@ -95,7 +129,7 @@ pub(super) async fn waiting(rounds: usize) -> CostRow {
     let ten = LoopSetup::new(StackKind::Through(LAYERS), ToolBehaviour::Sleeps(nap));
     let contest = Contest::new(BenchClock::Wall)
         .add("least", 1, || async {
-            assert_eq!(chain.turn("{\"text\":\"t0-0\"}", FAN, AT_ONCE).await, FAN);
+            assert_eq!(chain.turn(argument_text, FAN, AT_ONCE).await, FAN);
         })
         .add("ten", 1, || ten.run(memory_store(), 1, FAN, AT_ONCE));
     let results = contest.run(rounds).await;

@@ -3,12 +3,14 @@
 //!
 //! A is a run of 200 turns of one call, B a turn of 1000 calls, C a run that suspends at an approval
 //! and resumes from the store, D a program that starts, makes one call and ends, E a late turn of a
-//! long run beside an early one, F many callers of one store, K a durable turn. The model answers at
+//! long run beside an early one, F many callers of one store, K a durable turn. Beside them, a long
+//! session is opened and a thousand sessions are listed. The model answers at
 //! once, each call has other arguments, and the tool returns its argument, so that what is left is
 //! the loop.
 
 mod durable;
 mod floor_cycle;
+mod listing;
 mod long;
 mod memory;
 mod minimum;
@@ -36,7 +38,7 @@ use toolgate_testkit::AskFirst;
 use crate::{BenchOptions, measure::CostRow, ours::CountingLayer};
 
 /// The parts of the sheet.
-pub(crate) const PARTS: [&str; 9] = [
+pub(crate) const PARTS: [&str; 11] = [
     "turns",
     "fan-out",
     "waiting",
@@ -45,6 +47,8 @@ pub(crate) const PARTS: [&str; 9] = [
     "records",
     "start",
     "history",
+    "opening",
+    "listing",
     "instructions",
 ];
 
@@ -62,6 +66,7 @@ pub(crate) async fn rows(options: &BenchOptions) -> Vec<CostRow> {
     let mut rows = Vec::new();
     if options.wants("turns") {
         rows.extend(memory::turns(rounds).await);
+        rows.extend(memory::allocations().await);
     }
     if options.wants("fan-out") {
         rows.extend(memory::fan_out(rounds).await);
@@ -83,7 +88,12 @@ pub(crate) async fn rows(options: &BenchOptions) -> Vec<CostRow> {
     }
     if options.wants("history") {
         rows.extend(long::history(rounds.min(5)).await);
+    }
+    if options.wants("opening") {
         rows.extend(long::opening(rounds.min(5)).await);
+    }
+    if options.wants("listing") {
+        rows.extend(listing::rows(rounds).await);
     }
     if options.instructions && options.wants("instructions") {
         rows.extend(memory::instructions());

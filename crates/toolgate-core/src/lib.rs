@@ -185,6 +185,7 @@ pub use store::search::{
     FREQUENCY_SAMPLE, IndexBatch, SearchCandidate, SearchCounts, SearchStore, StaleSession,
     TermMatches, TextMatches, VectorMatches, VectorSearch, estimate_frequency,
 };
+pub use store::session_totals::{SessionTotals, UnsettledWork};
 pub use store::{Store, StoreError, UnavailableReason};
 pub use tool::annotations::{
     Annotations, ConflictKey, Resource, ResourceKind, SideEffect, ToolHints, ToolKind,

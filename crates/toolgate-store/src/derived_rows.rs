@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use toolgate_core::{
-    ApprovalRow, ApprovalState, CallId, Event, RowChange, SessionId, SessionUpdate, TurnId, TurnRow,
+    ApprovalRow, ApprovalState, CallId, Event, RowChange, SessionId, SessionTotals, SessionUpdate,
+    TurnId, TurnRow,
 };
 
 use crate::{IntegrityProblem, encoded::encode_json};
@@ -34,6 +35,8 @@ pub(crate) struct DerivedSession {
     pub(crate) run: Option<i64>,
     pub(crate) run_state: Option<String>,
     pub(crate) run_at: Option<i64>,
+    /// Nothing in a stored session whose events could not be counted.
+    pub(crate) totals: Option<SessionTotals>,
 }
 
 impl DerivedRows {
@@ -59,11 +62,18 @@ impl DerivedRows {
                 self.approvals.insert(call, *row);
             }
             Some(RowChange::Answered(call)) => self.set_state(call, ApprovalState::Answered),
+            Some(RowChange::Started(call)) => self.set_state(call, ApprovalState::Running),
             Some(RowChange::Settled(call, status)) => {
                 self.set_state(call, ApprovalState::Settled(status));
             }
             None => {}
         }
+        self.sessions
+            .entry(session)
+            .or_default()
+            .totals
+            .get_or_insert_default()
+            .add_event(&event);
         let event = std::sync::Arc::new(event);
         if let Some(update) = SessionUpdate::from_events([&event].into_iter()) {
             self.sessions.entry(session).or_default().apply(update);
@@ -85,7 +95,12 @@ impl DerivedRows {
     /// compare.
     pub(crate) fn check_session(&self, session: SessionId, stored: &DerivedSession) -> bool {
         let derived = self.sessions.get(&session);
-        self.unreadable.contains(&session) || derived.is_none_or(|derived| derived == stored)
+        let is_equal = |derived: &DerivedSession| {
+            let mut derived = derived.clone();
+            derived.totals = derived.totals.filter(|_| stored.totals.is_some());
+            derived == *stored
+        };
+        self.unreadable.contains(&session) || derived.is_none_or(is_equal)
     }
 
     /// Checks whether a stored turn agrees with the events of its session.

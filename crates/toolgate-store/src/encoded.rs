@@ -6,7 +6,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use toolgate_core::{
     AccountKey, AccountRow, ApprovalState, Charge, Digest, Event, HiddenSessions, Labels, LastRun,
     LedgerDraft, MailboxItem, MessageRecord, Principal, RecordKey, RowChange, RunState, SessionId,
-    SessionOrder, SessionTitle, SessionUpdate, StoreError, StoreRecord, Timestamp, WriteBatch,
+    SessionOrder, SessionTitle, SessionTotals, SessionUpdate, StoreError, StoreRecord, Timestamp,
+    WriteBatch,
 };
 
 use crate::checksum::{RowChecksum, row_name};
@@ -23,6 +24,8 @@ pub(crate) struct EncodedBatch {
     pub(crate) session: Option<EncodedSessionUpdate>,
     /// True if the events are a use of the session.
     pub(crate) is_use: bool,
+    /// What the events add to the totals of the session.
+    pub(crate) totals: SessionTotals,
 }
 
 /// The changed columns of a session's row, in their encoded form.
@@ -70,6 +73,7 @@ impl EncodedBatch {
             .first()
             .is_some_and(|event| event.sequence() == 1);
         let is_use = is_first || session.is_some();
+        let totals = SessionTotals::from_events(batch.events.iter().map(|event| &**event));
         let events = batch
             .events
             .into_iter()
@@ -83,6 +87,7 @@ impl EncodedBatch {
             taken_posts: batch.taken_posts,
             session,
             is_use,
+            totals,
         })
     }
 }
@@ -305,6 +310,7 @@ pub(crate) fn parse_state(word: &str) -> Result<ApprovalState, StoreError> {
     match word {
         "pending" => Ok(ApprovalState::Pending),
         "answered" => Ok(ApprovalState::Answered),
+        "running" => Ok(ApprovalState::Running),
         status => status
             .parse()
             .map(ApprovalState::Settled)
@@ -392,7 +398,12 @@ mod tests {
     #[test]
     fn every_state_of_an_approval_survives_encoding() {
         let states = Status::ALL.into_iter().map(ApprovalState::Settled);
-        for state in states.chain([ApprovalState::Pending, ApprovalState::Answered]) {
+        let open = [
+            ApprovalState::Pending,
+            ApprovalState::Answered,
+            ApprovalState::Running,
+        ];
+        for state in states.chain(open) {
             assert_eq!(parse_state(state.as_str()).expect("a known word"), state);
         }
         assert!(matches!(

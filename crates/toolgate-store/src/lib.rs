@@ -44,6 +44,8 @@ mod open;
 mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod session_columns;
 #[cfg(feature = "sqlite")]
 mod shared_beginnings;
 #[cfg(feature = "sqlite")]

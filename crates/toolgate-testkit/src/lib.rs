@@ -32,6 +32,7 @@ mod faults;
 mod lifecycle;
 #[cfg(target_os = "linux")]
 mod postgres_server;
+mod read_count;
 #[cfg(all(unix, feature = "terminal"))]
 pub mod terminal;
 mod twice;
@@ -46,4 +47,5 @@ pub use faults::{FaultyStore, StoreCall, StoreFault, kill_this_process};
 pub use lifecycle::{LifecycleChecker, LifecycleSummary, LifecycleViolation};
 #[cfg(target_os = "linux")]
 pub use postgres_server::PostgresServer;
+pub use read_count::ReadCount;
 pub use twice::{TwoPasses, run_twice};

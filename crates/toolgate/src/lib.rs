@@ -243,9 +243,9 @@ pub mod store {
         LastRun, Lease, LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem,
         MailboxStore, MemoryChange, MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent,
         RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore, SessionFilter,
-        SessionOrder, SessionRow, SessionTitle, SessionUpdate, Store, StoreError, StoreHandle,
-        StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow, UnavailableReason,
-        WriteBatch,
+        SessionOrder, SessionRow, SessionTitle, SessionTotals, SessionUpdate, Store, StoreError,
+        StoreHandle, StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow,
+        UnavailableReason, UnsettledWork, WriteBatch,
     };
     pub use toolgate_store::*;
 }

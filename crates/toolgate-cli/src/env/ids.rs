@@ -169,13 +169,10 @@ pub async fn last_session(
         ..SessionFilter::default()
     };
     let rows = store.sessions(filter).await?;
-    let resumable = |row: &&SessionRow| row.last_run.is_some() && row.parent.is_none();
-    for row in rows.iter().filter(resumable) {
-        if store.load_import_origin(row.session).await?.is_none() {
-            return Ok(Some(row.session));
-        }
-    }
-    Ok(None)
+    let is_resumable = |row: &&SessionRow| {
+        row.last_run.is_some() && row.parent.is_none() && row.imported.is_none()
+    };
+    Ok(rows.iter().find(is_resumable).map(|row| row.session))
 }
 
 /// A part of an id.

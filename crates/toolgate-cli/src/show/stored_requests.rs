@@ -66,7 +66,11 @@ fn stored_request(found: Option<ApprovalDetails>) -> Result<Arc<ApprovalRequest>
 
 /// Checks whether there is a decision about the request of this generation.
 fn is_answered(found: &ApprovalDetails, generation: u32) -> bool {
-    found.row.state == ApprovalState::Answered && found.row.request.generation == generation
+    let is_decided = matches!(
+        found.row.state,
+        ApprovalState::Answered | ApprovalState::Running
+    );
+    is_decided && found.row.request.generation == generation
 }
 
 /// Returns what an approver sees of a request with edited arguments: their diff and their links.

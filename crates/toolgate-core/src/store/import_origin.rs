@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Json, RecordKey, SessionId, StoreError, StoreHandle};
+use crate::{Json, RecordKey, SessionFilter, SessionId, StoreError, StoreHandle, StoreRecord};
 
 /// The origin of a session that was imported.
 ///
@@ -37,6 +37,27 @@ impl ImportOrigin {
         RecordKey::Other(format!("archive/{session}/mark").into())
     }
 
+    /// Returns the mark that a record holds. One that cannot be read must not make the session look
+    /// like one of ours, and must not keep the other sessions from being listed.
+    pub fn from_record(record: Result<StoreRecord, StoreError>) -> Self {
+        match record {
+            Ok(StoreRecord::Json(mark)) => Self::from_json(&mark),
+            Ok(_) | Err(_) => Self::unreadable(),
+        }
+    }
+
+    fn from_json(mark: &Json) -> Self {
+        let origin = serde_json::from_value(mark.as_value().clone());
+        origin.unwrap_or_else(|_| Self::unreadable())
+    }
+
+    fn unreadable() -> Self {
+        Self {
+            format: Self::UNREADABLE.into(),
+            source: None,
+        }
+    }
+
     /// Returns the mark as the content of its record.
     pub fn to_json(&self) -> Json {
         let value = serde_json::to_value(self).expect("a mark is plain data");
@@ -45,7 +66,7 @@ impl ImportOrigin {
 }
 
 impl StoreHandle {
-    /// Loads the origin of a session, if it was imported.
+    /// Loads the origin of a session, if it was imported: in one read, if the session has events.
     ///
     /// # Errors
     ///
@@ -54,26 +75,22 @@ impl StoreHandle {
         &self,
         session: SessionId,
     ) -> Result<Option<ImportOrigin>, StoreError> {
+        let listed = self.sessions(SessionFilter::for_session(session)).await?;
+        if let Some(row) = listed.into_iter().next() {
+            return Ok(row.imported);
+        }
+        // Without events it is not in the list, and it may have a mark all the same: that of an
+        // import that was cut off.
         let keys = [
             ImportOrigin::record_key(session),
             ImportOrigin::archive_key(session),
         ];
         for key in keys {
             if let Some(mark) = self.load_json(&key).await? {
-                let origin = serde_json::from_value(mark.as_value().clone());
-                // A mark that cannot be read must not make the session look like one of ours, and
-                // must not keep the other sessions from being listed.
-                return Ok(Some(origin.unwrap_or_else(|_| Self::unreadable_origin())));
+                return Ok(Some(ImportOrigin::from_json(&mark)));
             }
         }
         Ok(None)
-    }
-
-    fn unreadable_origin() -> ImportOrigin {
-        ImportOrigin {
-            format: ImportOrigin::UNREADABLE.into(),
-            source: None,
-        }
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod records;
 pub(crate) mod rows;
 pub(crate) mod run_record;
 pub(crate) mod search;
+pub(crate) mod session_totals;
 
 use std::sync::Arc;
 

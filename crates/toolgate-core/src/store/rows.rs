@@ -5,8 +5,9 @@ use std::{fmt, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ApprovalId, ApprovalRequest, CallId, Event, EventBody, Labels, Principal, RunEnd, SessionEvent,
-    SessionId, Status, Timestamp, ToolEvent, ToolName, TurnEvent, TurnId, TurnInfo,
+    ApprovalId, ApprovalRequest, CallId, Event, EventBody, ImportOrigin, Labels, Principal, RunEnd,
+    SessionEvent, SessionId, SessionTotals, Status, Timestamp, ToolEvent, ToolName, TurnEvent,
+    TurnId, TurnInfo, UnsettledWork,
 };
 
 /// A session in a list.
@@ -39,6 +40,13 @@ pub struct SessionRow {
     /// The number of its last use. Each use of any session gets a higher number than all before it,
     /// whatever the clock says.
     pub last_use: u64,
+    /// What its events add up to. A session that an older version wrote has none if one of its
+    /// events could not be read when they were counted.
+    pub totals: Option<SessionTotals>,
+    /// What is not settled.
+    pub unsettled: UnsettledWork,
+    /// Its origin, if it was imported.
+    pub imported: Option<ImportOrigin>,
 }
 
 /// The last run of a session, as its events say.
@@ -80,6 +88,10 @@ pub struct SessionFilter {
     pub labels: Labels,
     /// Only those that work in this directory.
     pub directory: Option<Arc<str>>,
+    /// Only those whose last reply came from this model, as `provider:name` or only the name.
+    pub model: Option<Arc<str>>,
+    /// Only those that are not sessions of agents.
+    pub without_agents: bool,
     /// The treatment of hidden ones.
     pub hidden: HiddenSessions,
     /// The order of the list.
@@ -157,8 +169,10 @@ pub struct ApprovalRow {
 pub enum ApprovalState {
     /// There is no decision yet.
     Pending,
-    /// There is a decision; the call has not settled yet.
+    /// There is a decision; the call has not started yet.
     Answered,
+    /// There is a decision, and the call has started.
+    Running,
     /// The call has settled with this status.
     Settled(Status),
 }
@@ -169,6 +183,7 @@ impl ApprovalState {
         match self {
             Self::Pending => "pending",
             Self::Answered => "answered",
+            Self::Running => "running",
             Self::Settled(status) => status.as_str(),
         }
     }
@@ -178,6 +193,7 @@ impl ApprovalState {
         match self {
             Self::Pending => "pending",
             Self::Answered => "decided, not executed yet",
+            Self::Running => "decided, started",
             Self::Settled(status) => status.text(),
         }
     }
@@ -210,6 +226,8 @@ impl Default for SessionFilter {
             principal: None,
             labels: Labels::default(),
             directory: None,
+            model: None,
+            without_agents: false,
             hidden: HiddenSessions::Excluded,
             order: SessionOrder::Id,
             limit: 100,
@@ -228,14 +246,28 @@ impl SessionFilter {
         }
     }
 
-    /// Checks whether principal, labels, directory and the last run of a row pass the filter.
+    /// Checks whether principal, labels, directory, model, parent and the last run of a row pass the
+    /// filter.
     pub(crate) fn matches_run(&self, row: &SessionRow) -> bool {
         let is_unfinished = row.last_run.is_some_and(|last| last.state.is_unfinished());
+        let model = row
+            .totals
+            .as_ref()
+            .and_then(|totals| totals.model.as_deref());
+        let is_model = |wanted: &Arc<str>| model.is_some_and(|model| is_model_name(model, wanted));
         (!self.unfinished || is_unfinished)
+            && (!self.without_agents || row.parent.is_none())
+            && self.model.as_ref().is_none_or(is_model)
             && (self.directory.is_none() || self.directory == row.directory)
             && (self.principal.is_none() || self.principal == row.principal)
             && row.labels.contains_all(&self.labels)
     }
+}
+
+/// Checks whether `model`, written as `provider:name`, has this name, with or without its provider.
+fn is_model_name(model: &str, wanted: &str) -> bool {
+    let name = model.split_once(':').map_or(model, |(_, name)| name);
+    model == wanted || name == wanted
 }
 
 impl RunState {
@@ -484,6 +516,8 @@ pub enum RowChange {
     Asked(Box<ApprovalRow>),
     /// The approval request for a call is decided.
     Answered(CallId),
+    /// A call that was approved, or needed no approval, has started.
+    Started(CallId),
     /// A call is settled; its approval, if any, is closed.
     Settled(CallId, Status),
 }
@@ -521,6 +555,13 @@ impl RowChange {
             EventBody::Tool(invocation, ToolEvent::ToolApproved { .. }) => {
                 Some(Self::Answered(invocation.id))
             }
+            // A call that a host runs waits for its result; nothing of ours runs.
+            EventBody::Tool(
+                invocation,
+                ToolEvent::ToolExecutionStarted {
+                    external: false, ..
+                },
+            ) => Some(Self::Started(invocation.id)),
             // Also for calls without an approval: a store ignores those.
             EventBody::Tool(invocation, event) => event
                 .terminal_status()

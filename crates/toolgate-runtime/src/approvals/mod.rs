@@ -485,7 +485,9 @@ impl ApprovalService {
         let settled = match row.state {
             ApprovalState::Settled(status) => Some(status),
             // The record is written before the list is updated.
-            ApprovalState::Pending | ApprovalState::Answered => self.settled_status(call).await?,
+            ApprovalState::Pending | ApprovalState::Answered | ApprovalState::Running => {
+                self.settled_status(call).await?
+            }
         };
         if let Some(status) = settled {
             let ended = self.store.load_turn_end(row.turn).await?.is_some();

@@ -517,7 +517,7 @@ impl<Wiring> SessionBuilder<Wiring> {
             .for_session(dispatcher.session());
         let window = self.limits.window_bytes;
         let conversation =
-            Conversation::load(dispatcher.store(), dispatcher.session(), window).await;
+            Conversation::open(dispatcher.store(), dispatcher.session(), window).await;
         let conversation = conversation.map_err(SessionError::from)?;
         Ok(Session(Arc::new(SessionShared {
             dispatcher,

@@ -1,12 +1,16 @@
 //! The conversation of a session, in the form of a model request: kept from turn to turn, never
 //! copied.
 
+mod tail;
+
 use std::sync::Arc;
 
 use toolgate_core::{
     Cost, Message, MessagePart, MessageRecord, ModelRequest, PartContent, Role, SessionId,
     StoreError, StoreHandle, TurnId, Usage,
 };
+
+use self::tail::{FIRST_PAGE, LARGEST_PAGE, MessageTail};
 
 /// The end of a conversation, as much of it as a model can read.
 #[derive(Debug, Default)]
@@ -42,6 +46,8 @@ pub(crate) struct Conversation {
     run_at: usize,
     /// True while a run may have added messages that were not written; a dropped run leaves it set.
     pub(crate) torn: bool,
+    /// True if a model can read messages that are not loaded: no request is made from it.
+    pub(crate) is_partial: bool,
 }
 
 /// The state of a conversation: what it waits for.
@@ -58,6 +64,22 @@ pub(crate) enum ConversationState {
 }
 
 impl Conversation {
+    /// Opens a conversation: loads the last messages, which say what it waits for. If a model can
+    /// read more than these, the conversation is partial until [`load`](Self::load) replaces it.
+    pub(crate) async fn open(
+        store: &StoreHandle,
+        session: SessionId,
+        most: usize,
+    ) -> Result<Self, StoreError> {
+        let mut tail = MessageTail::new(store, session);
+        tail.read_page(FIRST_PAGE).await?;
+        let is_partial = tail.reaches_further(most);
+        Ok(Self {
+            is_partial,
+            ..Self::from_tail(tail)
+        })
+    }
+
     /// Loads the end of a conversation, up to about `most` bytes.
     pub(crate) async fn load(
         store: &StoreHandle,
@@ -65,30 +87,23 @@ impl Conversation {
         most: usize,
     ) -> Result<Self, StoreError> {
         // Growing pages: a short conversation is one small read, a long one has few reads.
-        const FIRST_PAGE: usize = 64;
-        const LARGEST_PAGE: usize = 1_024;
         let mut page_size = FIRST_PAGE;
-        let mut pages = Vec::new();
-        let mut size = 0;
-        let mut before = u64::MAX;
-        while size <= most {
-            let page = store.messages(session, before, page_size).await?;
+        let mut tail = MessageTail::new(store, session);
+        loop {
+            tail.read_page(page_size).await?;
+            if !tail.reaches_further(most) {
+                return Ok(Self::from_tail(tail));
+            }
             page_size = (page_size * 2).min(LARGEST_PAGE);
-            let Some((first, _)) = page.first() else {
-                break;
-            };
-            before = *first;
-            size += page
-                .iter()
-                .map(|(_, said)| said.message.size())
-                .sum::<usize>();
-            pages.push(page);
         }
+    }
+
+    fn from_tail(tail: MessageTail<'_>) -> Self {
         let mut conversation = Self {
-            left_out: if before == u64::MAX { 0 } else { before },
+            left_out: tail.before.unwrap_or(0),
             ..Self::default()
         };
-        for (number, said) in pages.into_iter().rev().flatten() {
+        for (number, said) in tail.pages.into_iter().rev().flatten() {
             conversation.next = number;
             conversation.push(&said);
         }
@@ -100,7 +115,7 @@ impl Conversation {
                 .insert(0, Arc::new(Message::user("")));
             conversation.replace_oldest(1);
         }
-        Ok(conversation)
+        conversation
     }
 
     /// Adds the next message and returns its number.

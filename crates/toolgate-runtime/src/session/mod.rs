@@ -474,8 +474,10 @@ impl SessionShared {
             .clone()
             .try_lock_owned()
             .map_err(|_| busy)?;
-        // A dropped run may have added messages here that were never written.
-        if conversation.torn {
+        // A dropped run may have added messages here that were never written. After a session was
+        // opened, only the end of its conversation is loaded: most sessions that are opened are
+        // looked at or decided on, and a run begins here.
+        if conversation.torn || conversation.is_partial {
             // After the flush the store has everything that was written before the last run was
             // dropped.
             self.journal().when_flushed().await?;

@@ -20,9 +20,14 @@ use super::{
     plan::PostgresWritePlan,
     read::{PgQuery, RowError, decode_column, held_columns, time_column, uuid_column},
 };
-use crate::encoded::{
-    decode_labels, decode_last_run, from_db, hidden_condition, limit_to_db, parse_state,
-    session_order, unfinished_condition,
+use crate::{
+    encoded::{
+        decode_labels, decode_last_run, from_db, hidden_condition, limit_to_db, parse_state,
+        session_order, unfinished_condition,
+    },
+    session_columns::{
+        TotalColumns, UNSETTLED_COLUMNS, agents_condition, decode_origin, decode_unsettled,
+    },
 };
 
 impl CatalogueStore for PostgresStore {
@@ -141,6 +146,7 @@ impl PostgresWritePlan {
                 self.approvals.insert(call, *row);
             }
             RowChange::Answered(call) => self.mark_approval(call, ApprovalState::Answered),
+            RowChange::Started(call) => self.mark_approval(call, ApprovalState::Running),
             RowChange::Settled(call, status) => {
                 self.mark_approval(call, ApprovalState::Settled(status))
             }
@@ -158,13 +164,10 @@ impl PostgresWritePlan {
 fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynError> {
     let hidden = hidden_condition(filter.hidden);
     let unfinished = unfinished_condition(filter.unfinished);
-    let mut sql = format!(
-        "SELECT id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
-                run_state, run_at, title, directory, last_use
-         FROM sessions WHERE revision > 0 {hidden} {unfinished}"
-    );
+    let agents = agents_condition(filter.without_agents);
+    let mut wanted = format!("revision > 0 {hidden} {unfinished} {agents}");
     if filter.with_open_turns {
-        sql.push_str(
+        wanted.push_str(
             " AND EXISTS (SELECT 1 FROM turns WHERE session = sessions.id AND settled_at IS NULL)",
         );
     }
@@ -172,31 +175,65 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
     for (condition, id) in [(" AND id >", filter.after), (" AND id =", filter.session)] {
         if let Some(id) = id {
             arguments.add(PgUuid(id.uuid()))?;
-            sql.push_str(&format!("{condition} ${}", arguments.len()));
+            wanted.push_str(&format!("{condition} ${}", arguments.len()));
         }
     }
     if let Some(principal) = &filter.principal {
         arguments.add(principal.as_str())?;
-        sql.push_str(&format!(" AND principal = ${}", arguments.len()));
+        wanted.push_str(&format!(" AND principal = ${}", arguments.len()));
     }
     if let Some(directory) = &filter.directory {
         arguments.add(&**directory)?;
-        sql.push_str(&format!(" AND directory = ${}", arguments.len()));
+        wanted.push_str(&format!(" AND directory = ${}", arguments.len()));
+    }
+    if let Some(model) = &filter.model {
+        arguments.add(&**model)?;
+        let last = arguments.len();
+        wanted.push_str(&format!(
+            " AND (model = ${last} OR substr(model, strpos(model, ':') + 1) = ${last})"
+        ));
     }
     for (name, value) in filter.labels.iter() {
         arguments.add(name)?;
         arguments.add(value)?;
         let last = arguments.len();
-        sql.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
+        wanted.push_str(&format!(" AND labels::json ->> ${} = ${last}", last - 1));
     }
     arguments.add(limit_to_db(filter.limit))?;
     let order = session_order(filter.order);
-    sql.push_str(&format!(" ORDER BY {order} LIMIT ${}", arguments.len()));
+    let limit = arguments.len();
+    // What is joined is looked up for the sessions of the page alone.
+    let sql = format!(
+        "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.name, origins.body, origins.checksum
+         FROM (SELECT {SESSION_COLUMNS} FROM sessions WHERE {wanted} ORDER BY {order} LIMIT ${limit}) AS sessions
+         LEFT JOIN LATERAL (
+             SELECT convert_from(key, 'UTF8') AS name, body, records.checksum FROM records
+             WHERE key IN (convert_to('other/imported/' || sessions.id::text || '/origin', 'UTF8'),
+                           convert_to('other/archive/' || sessions.id::text || '/mark', 'UTF8'))
+             ORDER BY key DESC LIMIT 1
+         ) AS origins ON true
+         ORDER BY {order}"
+    );
     Ok(sqlx::query_with(AssertSqlSafe(sql), arguments))
 }
 
+/// The columns that [`session_row`] reads first.
+const SESSION_COLUMNS: &str =
+    "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
+    run_state, run_at, title, directory, last_use, calls, cost, model, first_tool";
+
 fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
+    let totals = TotalColumns {
+        calls: row.try_get(16)?,
+        cost: row.try_get(17)?,
+        model: row.try_get(18)?,
+        first_tool: row.try_get(19)?,
+    };
+    let counts = [row.try_get(20)?, row.try_get(21)?, row.try_get(22)?];
     Ok(SessionRow {
+        totals: totals.decode(),
+        unsettled: decode_unsettled(counts, row.try_get(23)?),
+        imported: decode_origin(row.try_get(24)?, row.try_get(25)?, row.try_get(26)?),
         session: SessionId::new(uuid_column(row, 0)?),
         revision: from_db(row.try_get(1)?),
         created_at: time_column(row, 2)?,

@@ -22,6 +22,7 @@ use crate::{
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
+    session_columns::TotalColumns,
 };
 
 /// Finds rows that differ from their checksums.
@@ -68,7 +69,8 @@ pub(super) async fn check_derived_rows(
     connection: &mut PgConnection,
     derived: &mut DerivedRows,
 ) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
-    let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at FROM sessions";
+    let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost, model,
+                        first_tool FROM sessions";
     let mut problems = check_rows(connection, "sessions", sessions, |row| {
         let session = SessionId::new(row.try_get::<PgUuid, _>(0)?.0);
         Ok(derived.check_session(session, &derived_session(row)?))
@@ -187,6 +189,12 @@ fn row_key(row: &PgRow) -> String {
 
 fn derived_session(row: &PgRow) -> Result<DerivedSession, sqlx::Error> {
     let labels: Option<String> = row.try_get(4)?;
+    let totals = TotalColumns {
+        calls: row.try_get(8)?,
+        cost: row.try_get(9)?,
+        model: row.try_get(10)?,
+        first_tool: row.try_get(11)?,
+    };
     Ok(DerivedSession {
         created_at: row.try_get(1)?,
         updated_at: row.try_get(2)?,
@@ -195,6 +203,7 @@ fn derived_session(row: &PgRow) -> Result<DerivedSession, sqlx::Error> {
         run: row.try_get(5)?,
         run_state: row.try_get(6)?,
         run_at: row.try_get(7)?,
+        totals: totals.decode(),
     })
 }
 

@@ -132,6 +132,7 @@ impl PostgresWritePlan {
             known.change_last_run(update.clone());
         }
         known.is_used |= batch.is_use;
+        known.totals.add_later(&batch.totals);
         let revision = known.revision;
         for event in &batch.events {
             self.events

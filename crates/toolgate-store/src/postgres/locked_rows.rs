@@ -7,7 +7,8 @@ use std::{
 
 use sqlx::{PgConnection, Row};
 use toolgate_core::{
-    Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, SessionTitle, StoreError, Timestamp,
+    Digest, LedgerDraft, LedgerHead, LedgerName, SessionId, SessionTitle, SessionTotals,
+    StoreError, Timestamp,
 };
 
 use super::{accounts::LockedAccounts, id::PgUuid};
@@ -76,6 +77,8 @@ pub(super) struct PostgresSessionState {
     pub(super) directory: Option<Arc<str>>,
     pub(super) renamed: Option<SessionTitle>,
     pub(super) is_used: bool,
+    /// What the events of the group add to the totals of the session.
+    pub(super) totals: SessionTotals,
     /// What is stored and not changed by a group, for the checksum.
     stored_directory: Option<String>,
     hidden_at: Option<i64>,

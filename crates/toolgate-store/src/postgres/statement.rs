@@ -11,6 +11,7 @@ use super::{id::PgUuid, locked_rows::PostgresSessionState, plan::PostgresWritePl
 use crate::{
     checksum::RowChecksum,
     encoded::{BLOB_PIECE_BYTES, encode_json, to_db},
+    session_columns::{cost_sum, encode_cost},
 };
 
 /// The number of pieces of a blob that are sent to the server at a time.
@@ -139,6 +140,7 @@ fn add_sessions(
         let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
         let [principal, labels, run, run_state, run_at] = bind_last_runs(statement, &rows)?;
         let [title, renamed, directory, is_used] = bind_titles_and_uses(statement, &rows)?;
+        let [calls, cost, model, first_tool] = bind_totals(statement, &rows)?;
         let checksum = ids.iter().zip(&rows);
         let checksum = checksum.map(|(session, row)| row.new_checksum(*session));
         let checksum = statement.bind_column::<Option<i64>>(checksum.collect())?;
@@ -149,16 +151,19 @@ fn add_sessions(
             "UNNEST({id}::uuid[], {revision}::bigint[], {created}::bigint[], {updated}::bigint[], {fence}::bigint[],
                     {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[], {principal}::text[],
                     {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[], {title}::text[],
-                    {renamed}::text[], {directory}::text[], {is_used}::boolean[], {checksum}::bigint[])
-                 AS new ({columns}, title, renamed, directory, is_used, checksum)"
+                    {renamed}::text[], {directory}::text[], {is_used}::boolean[], {checksum}::bigint[],
+                    {calls}::bigint[], {cost}::bigint[], {model}::text[], {first_tool}::text[])
+                 AS new ({columns}, title, renamed, directory, is_used, checksum, calls, cost, model, first_tool)"
         );
+        let cost = cost_sum("sessions.cost", "new.cost");
         statement.add_part(if is_new {
             // Another process may create the same session at the same time: then this fails, and
             // the group is planned again.
             format!(
-                "INSERT INTO sessions ({columns}, title, is_retitled, directory, last_use, checksum)
+                "INSERT INTO sessions ({columns}, title, is_retitled, directory, last_use, checksum, calls, cost,
+                     model, first_tool)
                  SELECT {columns}, coalesce(renamed, title), renamed IS NOT NULL, directory,
-                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum
+                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum, calls, cost, model, first_tool
                  FROM {from}"
             )
         } else {
@@ -173,6 +178,9 @@ fn add_sessions(
                      title = coalesce(new.renamed, sessions.title, new.title),
                      is_retitled = (sessions.is_retitled OR new.renamed IS NOT NULL),
                      directory = coalesce(sessions.directory, new.directory), checksum = new.checksum,
+                     calls = sessions.calls + new.calls, cost = {cost},
+                     model = coalesce(new.model, sessions.model),
+                     first_tool = coalesce(sessions.first_tool, new.first_tool),
                      last_use = CASE WHEN new.is_used THEN nextval('session_uses') ELSE sessions.last_use END
                  FROM {from} WHERE sessions.id = new.id"
             )
@@ -199,6 +207,24 @@ fn bind_last_runs(
         statement.bind_column::<Option<i64>>(run.collect())?,
         statement.bind_column::<Option<String>>(state.collect())?,
         statement.bind_column::<Option<i64>>(at.collect())?,
+    ])
+}
+
+/// Binds the columns of totals: what is added to them.
+fn bind_totals(
+    statement: &mut GroupStatement,
+    rows: &[PostgresSessionState],
+) -> Result<[String; 4], sqlx::Error> {
+    let totals = || rows.iter().map(|row| &row.totals);
+    let calls = totals().map(|totals| to_db(totals.calls));
+    let cost = totals().map(|totals| totals.cost.map(encode_cost));
+    let model = totals().map(|totals| totals.model.as_deref().map(str::to_owned));
+    let first_tool = totals().map(|totals| Some(totals.first_tool.as_ref()?.to_string()));
+    Ok([
+        statement.bind_column::<i64>(calls.collect())?,
+        statement.bind_column::<Option<i64>>(cost.collect())?,
+        statement.bind_column::<Option<String>>(model.collect())?,
+        statement.bind_column::<Option<String>>(first_tool.collect())?,
     ])
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rusqlite::{Row, params, params_from_iter, types::Value};
 use toolgate_core::{
     ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore, ErasedSessions, Principal,
-    RowChange, SessionFilter, SessionId, SessionRow, SessionTitle, StoreError, Timestamp,
-    TurnFilter, TurnId, TurnRow,
+    RowChange, SessionFilter, SessionId, SessionRow, SessionTitle, SessionTotals, StoreError,
+    Timestamp, ToolName, TurnFilter, TurnId, TurnRow,
 };
 use uuid::Uuid;
 
@@ -15,9 +15,15 @@ use super::{
     read::{decode_column, held_columns, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{
-    decode_labels, decode_last_run, encode_json, from_db, hidden_condition, limit_to_db,
-    parse_state, session_order, unfinished_condition,
+use crate::{
+    encoded::{
+        decode_labels, decode_last_run, encode_json, from_db, hidden_condition, limit_to_db,
+        parse_state, session_order, to_db, unfinished_condition,
+    },
+    session_columns::{
+        TotalColumns, UNSETTLED_COLUMNS, agents_condition, cost_sum, decode_origin,
+        decode_unsettled, encode_cost,
+    },
 };
 
 impl CatalogueStore for SqliteStore {
@@ -30,39 +36,42 @@ impl CatalogueStore for SqliteStore {
             };
             let hidden = hidden_condition(filter.hidden);
             let unfinished = unfinished_condition(filter.unfinished);
-            let mut sql = format!(
-                "SELECT {SESSION_COLUMNS} FROM sessions
-                 WHERE id > ? AND id >= ? AND id <= ? AND revision > 0 {hidden} {unfinished} {open}"
-            );
-            // An empty blob sorts before every id.
-            let after = filter
-                .after
-                .map_or(Vec::new(), |after| session_bytes(after).to_vec());
-            let (first, last) = filter.session.map_or(([0; 16], [255; 16]), |only| {
-                (session_bytes(only), session_bytes(only))
-            });
-            let mut values = vec![
-                Value::from(after),
-                Value::from(first.to_vec()),
-                Value::from(last.to_vec()),
-            ];
+            let agents = agents_condition(filter.without_agents);
+            let mut wanted = format!("revision > 0 {hidden} {unfinished} {agents} {open}");
+            let mut values = Vec::new();
+            for (condition, id) in [(" AND id > ?", filter.after), (" AND id = ?", filter.session)] {
+                if let Some(id) = id {
+                    wanted.push_str(condition);
+                    values.push(Value::from(session_bytes(id).to_vec()));
+                }
+            }
             if let Some(principal) = &filter.principal {
-                sql.push_str(" AND principal = ?");
+                wanted.push_str(" AND principal = ?");
                 values.push(Value::from(principal.as_str().to_owned()));
             }
             if let Some(directory) = &filter.directory {
-                sql.push_str(" AND directory = ?");
+                wanted.push_str(" AND directory = ?");
                 values.push(Value::from(directory.to_string()));
             }
+            if let Some(model) = &filter.model {
+                wanted.push_str(" AND (model = ? OR substr(model, instr(model, ':') + 1) = ?)");
+                values.push(Value::from(model.to_string()));
+                values.push(Value::from(model.to_string()));
+            }
             for (name, value) in filter.labels.iter() {
-                sql.push_str(" AND labels ->> ? = ?");
+                wanted.push_str(" AND labels ->> ? = ?");
                 // Quoted, because a name may contain dots.
                 values.push(Value::from(format!("$.\"{name}\"")));
                 values.push(Value::from(value.to_owned()));
             }
             let order = session_order(filter.order);
             let limit = limit_to_db(filter.limit);
-            sql.push_str(&format!(" ORDER BY {order} LIMIT {limit}"));
+            // What is joined is looked up for the sessions of the page alone.
+            let sql = format!(
+                "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.key, origins.body, origins.checksum
+                 FROM (SELECT {SESSION_COLUMNS} FROM sessions WHERE {wanted} ORDER BY {order} LIMIT {limit}) AS sessions
+                 LEFT JOIN records AS origins ON origins.key = {ORIGIN_KEY} ORDER BY {order}"
+            );
             read.query_rows(&sql, params_from_iter(values), session_row)
         })
         .await
@@ -229,10 +238,37 @@ impl SqliteWriteTx<'_> {
                 .map(drop)
             }
             RowChange::Answered(call) => self.mark_approval(*call, ApprovalState::Answered),
+            RowChange::Started(call) => self.mark_approval(*call, ApprovalState::Running),
             RowChange::Settled(call, status) => {
                 self.mark_approval(*call, ApprovalState::Settled(*status))
             }
         }
+    }
+
+    /// Adds what new events add up to.
+    pub(super) fn add_totals(
+        &self,
+        session: SessionId,
+        more: &SessionTotals,
+    ) -> Result<(), StoreError> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        // An unknown number of calls, which is null, stays unknown.
+        let sum = cost_sum("cost", "?3");
+        let sql = format!(
+            "UPDATE sessions SET calls = calls + ?2, cost = {sum}, model = coalesce(?4, model),
+                 first_tool = coalesce(first_tool, ?5)
+             WHERE id = ?1"
+        );
+        let values = params![
+            session_bytes(session),
+            to_db(more.calls),
+            more.cost.map(encode_cost),
+            more.model.as_deref(),
+            more.first_tool.as_ref().map(ToolName::as_str)
+        ];
+        self.execute(&sql, values).map(drop)
     }
 
     pub(super) fn mark_approval(
@@ -249,7 +285,17 @@ impl SqliteWriteTx<'_> {
 /// The columns that [`session_row`] reads.
 const SESSION_COLUMNS: &str =
     "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal,
-    labels, run, run_state, run_at, title, directory, last_use";
+    labels, run, run_state, run_at, title, directory, last_use, calls, cost, model, first_tool";
+
+/// The key of the mark of an imported session, of whichever kind there is.
+const ORIGIN_KEY: &str = "(
+    SELECT key FROM (
+        SELECT substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-' || substr(hex, 13, 4) || '-'
+            || substr(hex, 17, 4) || '-' || substr(hex, 21) AS id
+        FROM (SELECT lower(hex(sessions.id)) AS hex)
+    ) AS named, records
+    WHERE key IN ('other/imported/' || named.id || '/origin', 'other/archive/' || named.id || '/mark')
+    ORDER BY key DESC LIMIT 1)";
 
 fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>> {
     let session = SessionId::new(uuid_column(row, 0)?);
@@ -269,6 +315,17 @@ fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>
         .and_then(SessionTitle::new);
     let directory = row.get_ref(14)?.as_str_or_null()?.map(Arc::from);
     let last_use = from_db(row.get(15)?);
+    let totals = TotalColumns {
+        calls: row.get(16)?,
+        cost: row.get(17)?,
+        model: row.get_ref(18)?.as_str_or_null()?,
+        first_tool: row.get_ref(19)?.as_str_or_null()?,
+    };
+    let totals = totals.decode();
+    let counts = [row.get(20)?, row.get(21)?, row.get(22)?];
+    let unsettled = decode_unsettled(counts, row.get(23)?);
+    let mark = row.get_ref(24)?.as_str_or_null()?;
+    let imported = decode_origin(mark, row.get_ref(25)?.as_str_or_null()?, row.get(26)?);
     Ok(labels.and_then(|labels| {
         Ok(SessionRow {
             session,
@@ -284,6 +341,9 @@ fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>
             title,
             directory,
             last_use,
+            totals,
+            unsettled,
+            imported,
         })
     }))
 }

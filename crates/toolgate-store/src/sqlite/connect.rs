@@ -1,6 +1,7 @@
 //! Opens the file, checks that it is ours, and migrates it to the newest schema.
 
 use std::{
+    cell::Cell,
     error::Error,
     fs::OpenOptions,
     io,
@@ -11,7 +12,7 @@ use std::{
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params};
 
-use super::SqliteOptions;
+use super::{SqliteOptions, read::SqliteReader, transaction::SqliteWriteTx};
 use crate::{
     DatabaseError,
     migrations::{self, AppliedMigration, Migration},
@@ -154,6 +155,18 @@ fn migrate_schema(path: &Path, connection: &mut Connection) -> Result<(), Databa
     // Read again under the write lock: another process may have migrated the file in between.
     let steps = pending_migrations(path, &tx)?;
     apply_migrations(&tx, steps).map_err(failed)?;
+    // Bodies of events are not always whole in the file, so SQL cannot count them.
+    if steps.iter().any(|step| step.name == "session_totals") {
+        let counting = SqliteWriteTx {
+            reader: SqliteReader {
+                connection: &tx,
+                path,
+            },
+            synced: Cell::new(true),
+        };
+        let counted = counting.count_sessions();
+        counted.map_err(|error| into_database_error(path, Box::new(error)))?;
+    }
     tx.commit().map_err(failed)
 }
 

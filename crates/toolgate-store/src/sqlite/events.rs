@@ -114,6 +114,7 @@ impl SqliteWriteTx<'_> {
             .iter()
             .try_for_each(|event| self.insert_event(session, event))?;
         self.update_session(session, &standing, at, &batch.events)?;
+        self.add_totals(session, &batch.totals)?;
         if let Some(update) = &batch.session {
             self.update_last_run(session, update)?;
         }

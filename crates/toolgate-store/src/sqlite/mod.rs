@@ -5,6 +5,7 @@ mod backup;
 mod catalogue;
 mod check;
 mod connect;
+mod count_sessions;
 mod erase;
 mod event_bodies;
 mod events;

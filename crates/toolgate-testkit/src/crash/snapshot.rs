@@ -296,12 +296,18 @@ impl SessionSnapshot {
         };
         for row in store.approvals(filter).await? {
             let call = row.request.approval_id.call_id();
-            let answer = store.load_answer(call, row.request.generation);
             match row.state {
-                ApprovalState::Pending => self.pending.insert(call),
-                ApprovalState::Answered if answer.await?.is_some() => self.answered.insert(call),
-                ApprovalState::Answered | ApprovalState::Settled(_) => false,
-            };
+                ApprovalState::Pending => {
+                    self.pending.insert(call);
+                }
+                ApprovalState::Answered | ApprovalState::Running => {
+                    let answer = store.load_answer(call, row.request.generation);
+                    if answer.await?.is_some() {
+                        self.answered.insert(call);
+                    }
+                }
+                ApprovalState::Settled(_) => {}
+            }
         }
         for call in &self.calls {
             let asked = call

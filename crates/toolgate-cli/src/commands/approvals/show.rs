@@ -150,7 +150,7 @@ fn approval_json(row: &ApprovalRow) -> Value {
 fn state_label(state: ApprovalState) -> StyledLine {
     match state {
         ApprovalState::Pending => style::warn(state.text()),
-        ApprovalState::Answered => style::note(state.text()),
+        ApprovalState::Answered | ApprovalState::Running => style::note(state.text()),
         ApprovalState::Settled(status) if status.is_refusal() => style::bad(state.text()),
         ApprovalState::Settled(_) => style::good(state.text()),
     }
@@ -220,7 +220,7 @@ fn print_approval(
     lines.try_for_each(|line| cx.out.print_line(line))?;
     match row.state {
         ApprovalState::Pending => cx.out.print_note(next_step_hint(cx, id)),
-        ApprovalState::Answered | ApprovalState::Settled(_) => Ok(()),
+        ApprovalState::Answered | ApprovalState::Running | ApprovalState::Settled(_) => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! `toolgate sessions list`: sessions in a table, each with its status.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use serde_json::json;
 use toolgate::{
@@ -8,8 +8,8 @@ use toolgate::{
     event::Cost,
     search::{SearchTime, is_project, split_words},
     store::{
-        ApprovalFilter, ApprovalState, HiddenSessions, ImportOrigin, RunState, SessionFilter,
-        SessionRow, SessionTitle, StoreError, StoreHandle,
+        HiddenSessions, ImportOrigin, RunState, SessionFilter, SessionOrder, SessionRow,
+        SessionTitle, SessionTotals, StoreHandle,
     },
     value::{Labels, Principal, SessionId},
 };
@@ -21,12 +21,12 @@ use crate::{
     env::{holders::SessionHolder, ids, style, times},
     show::{
         render::{StyledLine, TextTable},
-        screen::{CallState, CallView, SessionScreen},
+        screen::SessionScreen,
         whole_texts::WholeTexts,
     },
 };
 
-/// The number of rows per query.
+/// The number of events per query.
 const PAGE: usize = 500;
 
 /// One session as the list shows it.
@@ -34,8 +34,9 @@ struct SessionEntry {
     row: SessionRow,
     stands: SessionStatus,
     words: String,
-    calls: usize,
+    calls: u64,
     cost: Option<Cost>,
+    model: Option<Arc<str>>,
 }
 
 /// The status of a session.
@@ -43,7 +44,7 @@ enum SessionStatus {
     /// A process drives it.
     Driven(SessionHolder),
     /// It has this many pending approvals.
-    Waiting(usize),
+    Waiting(u64),
     /// Its approvals are decided, and it has not been resumed since.
     Decided,
     /// Its last run ended.
@@ -56,7 +57,7 @@ enum SessionStatus {
     Open,
     /// It was imported and is history.
     Imported(ImportOrigin),
-    /// An event of it cannot be read.
+    /// An event of it could not be read when they were counted.
     Damaged,
 }
 
@@ -65,20 +66,18 @@ pub(super) async fn list_sessions(
     cx: &CommandContext,
 ) -> Result<Exit, CliError> {
     let store = cx.open_store().await?;
-    let mut entries = Vec::new();
+    let rows = load_sessions(&store, args).await?.into_iter();
+    let has_status = |entry: &SessionEntry| {
+        let is_wanted = |status: &String| entry.stands.json_word() == status;
+        args.status.as_ref().is_none_or(is_wanted)
+    };
     // From the last use back, so that the limit drops the oldest; printed in the order of use again.
-    for row in load_sessions(&store, args).await?.into_iter().rev() {
-        if entries.len() >= args.limit {
-            break;
-        }
-        if (args.all || row.parent.is_none()) && matches_row(&row, args, cx) {
-            let entry = load_entry(&store, row).await?;
-            let is_wanted = |status: &String| entry.stands.json_word() == status;
-            if args.status.as_ref().is_none_or(is_wanted) {
-                entries.push(entry);
-            }
-        }
-    }
+    let mut entries: Vec<_> = rows
+        .filter(|row| matches_row(row, args, cx))
+        .map(SessionEntry::new)
+        .filter(has_status)
+        .take(args.limit)
+        .collect();
     entries.reverse();
     if cx.out.is_json() {
         entries
@@ -97,7 +96,13 @@ impl SessionsListArgs {
         self.unfinished
             || self.principal.is_some()
             || !self.labels.is_empty()
-            || self.project.is_some()
+            || self.model.is_some()
+            || self.is_filtered_here()
+    }
+
+    /// Checks whether there is a filter that the store does not know.
+    fn is_filtered_here(&self) -> bool {
+        self.project.is_some()
             || self.after.is_some()
             || self.before.is_some()
             || self.status.is_some()
@@ -144,7 +149,8 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// Loads the sessions that the arguments ask for; the one that was used last comes last.
+/// Loads the sessions that the arguments ask for in one query; the one that was used last comes
+/// first.
 async fn load_sessions(
     store: &StoreHandle,
     args: &SessionsListArgs,
@@ -154,99 +160,37 @@ async fn load_sessions(
     } else {
         HiddenSessions::Excluded
     };
-    let mut filter = SessionFilter {
+    let filter = SessionFilter {
         hidden,
         unfinished: args.unfinished,
         principal: args.principal.as_deref().map(Principal::from),
         labels: Labels::new(args.labels.iter().map(|(name, value)| (name, value)))
             .map_err(|error| CliError::usage(error.to_string()))?,
-        limit: PAGE,
+        model: args.model.as_deref().map(Arc::from),
+        without_agents: !args.all,
+        order: SessionOrder::LastUse,
+        // What is filtered here may reach back to the first session.
+        limit: if args.is_filtered_here() {
+            usize::MAX
+        } else {
+            args.limit
+        },
         ..SessionFilter::default()
     };
-    let mut rows = Vec::new();
-    loop {
-        let page = store.sessions(filter.clone()).await?;
-        let is_full = page.len() == PAGE;
-        rows.extend(page);
-        filter.after = rows.last().map(|row: &SessionRow| row.session);
-        if !is_full {
-            rows.sort_by_key(|row| row.last_use);
-            return Ok(rows);
-        }
-    }
+    Ok(store.sessions(filter).await?)
 }
 
-async fn load_entry(store: &StoreHandle, row: SessionRow) -> Result<SessionEntry, CliError> {
-    let screen = match fold_session(store, row.session).await {
-        Ok(screen) => Some(screen),
-        // The other sessions can be listed all the same.
-        Err(StoreError::Damaged { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let is_damaged = screen.is_none();
-    let screen = screen.unwrap_or_default();
-    let held = SessionHolder::of_row(&row);
-    let asked = ApprovalFilter {
-        session: Some(row.session),
-        pending: false,
-        limit: usize::MAX,
-        ..ApprovalFilter::default()
-    };
-    let asked = store.approvals(asked).await?;
-    let count = |state| {
-        asked
-            .iter()
-            .filter(|approval| approval.state == state)
-            .count()
-    };
-    let is_running = |call: &CallView| call.state == CallState::Running;
-    // The order matters: a driven session may have pending approvals, and a run that ended as
-    // suspended may have decisions since. A decision that was used stays until its call settles.
-    let stands = match (
-        held,
-        count(ApprovalState::Pending),
-        count(ApprovalState::Answered),
-        row.last_run.map(|last| last.state),
-    ) {
-        _ if is_damaged => SessionStatus::Damaged,
-        (Some(holder), ..) => SessionStatus::Driven(holder),
-        (None, pending @ 1.., ..) => SessionStatus::Waiting(pending),
-        (None, 0, 1.., _) if screen.open_calls().any(is_running) => SessionStatus::Lost,
-        (None, 0, 1.., _) => SessionStatus::Decided,
-        (None, 0, 0, Some(RunState::Ended(end))) => SessionStatus::Ended(end),
-        (None, 0, 0, Some(RunState::Suspended)) => SessionStatus::Ended(RunEnd::Suspended),
-        (None, 0, 0, Some(RunState::Running)) => SessionStatus::Lost,
-        // `tools call` makes a session without a run, which has no end of its own.
-        (None, 0, 0, None) if screen.open_calls().next().is_none() => SessionStatus::Settled,
-        (None, 0, 0, None) => SessionStatus::Open,
-    };
-    // Whatever its events say: it is history, and nothing of it can be resumed or decided here.
-    let stands = match (store.load_import_origin(row.session).await?, stands) {
-        (None, stands) | (Some(_), stands @ SessionStatus::Damaged) => stands,
-        (Some(origin), _) => SessionStatus::Imported(origin),
-    };
-    Ok(SessionEntry {
-        words: session_subject(&row, &screen),
-        calls: screen.calls().len(),
-        cost: screen.cost(),
-        row,
-        stands,
-    })
-}
-
-/// Folds the events of a session into a screen, without its agents.
-async fn fold_session(
-    store: &StoreHandle,
-    session: SessionId,
-) -> Result<SessionScreen, StoreError> {
-    let mut screen = SessionScreen::new();
-    let mut after = 0;
-    loop {
-        let page = store.events(session, after, PAGE).await?;
-        page.iter().for_each(|event| screen.apply(event));
-        match page.last() {
-            Some(last) if page.len() == PAGE => after = last.sequence(),
-            _ => return Ok(screen),
+impl SessionEntry {
+    /// Returns what the list shows of a session: all of it is in its row.
+    fn new(row: SessionRow) -> Self {
+        let totals = row.totals.clone().unwrap_or_default();
+        Self {
+            stands: SessionStatus::of_row(&row),
+            words: session_subject(&row, &totals),
+            calls: totals.calls,
+            cost: totals.cost,
+            model: totals.model,
+            row,
         }
     }
 }
@@ -275,9 +219,9 @@ pub(super) async fn apply_events(
 }
 
 /// Returns the subject of the session: its title, or else the first tool that was called.
-fn session_subject(row: &SessionRow, screen: &SessionScreen) -> String {
+fn session_subject(row: &SessionRow, totals: &SessionTotals) -> String {
     let title = row.title.as_ref().map(ToString::to_string);
-    let first = || Some(screen.calls().first()?.invocation.tool.to_string());
+    let first = || Some(totals.first_tool.as_ref()?.to_string());
     title.or_else(first).unwrap_or_default()
 }
 
@@ -288,10 +232,12 @@ fn entry_json(entry: &SessionEntry) -> serde_json::Value {
         words,
         calls,
         cost,
+        model,
     } = entry;
     json!({
         "session": row.session, "created_at": row.created_at, "updated_at": row.updated_at, "events": row.revision,
         "state": stands.json_word(), "words": words, "calls": calls, "cost": cost.map(|cost| cost.to_string()),
+        "model": model,
         "title": row.title.as_ref().map(SessionTitle::as_str), "directory": row.directory.as_deref(),
         "imported_from": stands.imported_from(),
         "hidden_at": row.hidden_at, "principal": row.principal, "labels": row.labels,
@@ -319,6 +265,7 @@ fn print_entries(
         words,
         calls,
         cost,
+        model: _,
     } in entries
     {
         let mut status = stands.status_label();
@@ -360,6 +307,36 @@ fn short_path(path: &Path) -> String {
 }
 
 impl SessionStatus {
+    /// Returns the status that follows from the row of a session. Whether a process that holds it is
+    /// alive is seen here, not in the store.
+    fn of_row(row: &SessionRow) -> Self {
+        if row.totals.is_none() {
+            return Self::Damaged;
+        }
+        // Whatever its events say: it is history, and nothing of it can be resumed or decided here.
+        if let Some(origin) = &row.imported {
+            return Self::Imported(origin.clone());
+        }
+        if let Some(holder) = SessionHolder::of_row(row) {
+            return Self::Driven(holder);
+        }
+        let work = row.unsettled;
+        let state = row.last_run.map(|last| last.state);
+        // The order matters: a run that ended as suspended may have decisions since, and a decision
+        // that was used stays until its call settles.
+        match (work.pending, work.running, work.answered, state) {
+            (pending @ 1.., ..) => Self::Waiting(pending),
+            (0, 1.., ..) => Self::Lost,
+            (0, 0, 1.., _) => Self::Decided,
+            (0, 0, 0, Some(RunState::Ended(end))) => Self::Ended(end),
+            (0, 0, 0, Some(RunState::Suspended)) => Self::Ended(RunEnd::Suspended),
+            (0, 0, 0, Some(RunState::Running)) => Self::Lost,
+            // `tools call` makes a session without a run, which has no end of its own.
+            (0, 0, 0, None) if work.has_open_turn => Self::Open,
+            (0, 0, 0, None) => Self::Settled,
+        }
+    }
+
     /// Returns the format from which the session was imported, if it was.
     fn imported_from(&self) -> Option<&str> {
         match self {
@@ -411,3 +388,6 @@ impl SessionStatus {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,7 @@ Examples:
   toolgate sessions list --all --limit 100   also hidden ones and those of agents
   toolgate sessions list --unfinished        running, suspended, or their process was lost
   toolgate sessions list --label tenant=acme
+  toolgate sessions list --model gpt-5       those whose last reply came from it
   toolgate sessions list --json")]
 pub struct SessionsListArgs {
     /// Include hidden sessions and those of agents
@@ -68,6 +69,9 @@ pub struct SessionsListArgs {
     /// Only sessions with this label; can be repeated
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = list::parse_label)]
     pub labels: Vec<(String, String)>,
+    /// Only sessions whose last reply came from this model: provider:name, or only the name
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
     /// Only sessions in this directory, or one whose path ends so
     #[arg(long, value_name = "DIR")]
     pub project: Option<String>,

@@ -106,26 +106,17 @@ pub(super) async fn list_sessions(
         ..SessionFilter::default()
     };
     let rows = gate.store().sessions(filter).await?;
-    // Sessions of agents are opened with those they work for, and one without a message has nothing
-    // to return to.
+    // Sessions of agents are opened with those they work for, an imported session is history, and
+    // one without a message has nothing to return to.
     let rows = rows
         .into_iter()
-        .filter(|row| row.session != current && row.parent.is_none());
-    let mut choices = Vec::new();
-    for row in rows {
-        // An imported session is history and cannot be resumed.
-        let is_ours = gate
-            .store()
-            .load_import_origin(row.session)
-            .await?
-            .is_none();
-        if let Some(title) = row.title.filter(|_| is_ours) {
-            choices.push(SessionChoice {
-                session: row.session,
-                used: times::format_time(row.updated_at),
-                about: title.to_string(),
-            });
-        }
-    }
-    Ok(choices)
+        .filter(|row| row.session != current && row.parent.is_none() && row.imported.is_none());
+    let choices = rows.filter_map(|row| {
+        Some(SessionChoice {
+            session: row.session,
+            used: times::format_time(row.updated_at),
+            about: row.title?.to_string(),
+        })
+    });
+    Ok(choices.collect())
 }

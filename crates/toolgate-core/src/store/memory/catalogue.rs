@@ -4,21 +4,15 @@ use std::{ops::Bound, sync::Arc};
 
 use crate::{
     AccountMovement, ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore,
-    ChargeFilter, ErasedSessions, ErasureScope, Event, Lease, RowChange, SessionFilter, SessionId,
-    SessionOrder, SessionRow, SessionTitle, SessionUpdate, StoreError, Timestamp, TurnFilter,
-    TurnRow,
+    ChargeFilter, ErasedSessions, ErasureScope, Event, ImportOrigin, Lease, RowChange,
+    SessionFilter, SessionId, SessionOrder, SessionRow, SessionTitle, SessionTotals, SessionUpdate,
+    StoreError, Timestamp, TurnFilter, TurnRow, UnsettledWork,
     store::memory::{MemorySession, MemoryState, MemoryStore},
 };
 
 impl CatalogueStore for MemoryStore {
     async fn sessions(&self, filter: SessionFilter) -> Result<Vec<SessionRow>, StoreError> {
         let shelf = self.lock_state();
-        let open = |session| {
-            shelf
-                .turns
-                .values()
-                .any(|row| row.session == session && row.settled_at.is_none())
-        };
         let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
         // A lease or a mailbox item creates a session before its first event; it is not listed yet.
         let found = shelf
@@ -28,8 +22,13 @@ impl CatalogueStore for MemoryStore {
         let found =
             found.filter(|(session, _)| filter.session.is_none_or(|wanted| wanted == **session));
         let found = found.filter(|(_, known)| filter.hidden.includes(known.hidden_at.is_some()));
-        let found = found.filter(|(session, _)| !filter.with_open_turns || open(**session));
-        let found = found.map(|(session, known)| known.to_row(*session));
+        let found =
+            found.filter(|(_, known)| !filter.with_open_turns || known.unsettled.open_turns > 0);
+        let found = found.map(|(session, known)| {
+            let mut row = known.to_row(*session);
+            row.imported = shelf.import_origin(*session);
+            row
+        });
         let mut found: Vec<_> = found.filter(|row| filter.matches_run(row)).collect();
         if filter.order == SessionOrder::LastUse {
             found.sort_by_key(|row| std::cmp::Reverse(row.last_use));
@@ -117,17 +116,36 @@ impl CatalogueStore for MemoryStore {
 impl MemoryState {
     pub(super) fn apply_row_change(&mut self, change: RowChange) {
         match change {
-            RowChange::TurnOpened(row) => drop(self.turns.insert(row.turn, row)),
+            RowChange::TurnOpened(row) => {
+                let session = row.session;
+                let before = self.turns.insert(row.turn, row);
+                // The row that was replaced may have been that of another session.
+                if let Some(before) = before.filter(|before| before.settled_at.is_none()) {
+                    self.unsettled(before.session).open_turns -= 1;
+                }
+                self.unsettled(session).open_turns += 1;
+            }
             RowChange::TurnSettled(turn, at) => {
-                if let Some(row) = self.turns.get_mut(&turn) {
-                    row.settled_at = Some(at);
+                let Some(row) = self.turns.get_mut(&turn) else {
+                    return;
+                };
+                let session = row.session;
+                if row.settled_at.replace(at).is_none() {
+                    self.unsettled(session).open_turns -= 1;
                 }
             }
-            RowChange::Asked(row) => drop(
-                self.approvals
-                    .insert(row.request.approval_id.call_id(), *row),
-            ),
+            RowChange::Asked(row) => {
+                let session = row.session;
+                let call = row.request.approval_id.call_id();
+                let before = self.approvals.insert(call, *row);
+                if let Some(before) = before {
+                    let unsettled = self.unsettled(before.session);
+                    unsettled.remove_approval(before.state);
+                }
+                self.unsettled(session).add_approval(ApprovalState::Pending);
+            }
             RowChange::Answered(call) => self.set_approval_state(call, ApprovalState::Answered),
+            RowChange::Started(call) => self.set_approval_state(call, ApprovalState::Running),
             RowChange::Settled(call, status) => {
                 self.set_approval_state(call, ApprovalState::Settled(status))
             }
@@ -135,9 +153,28 @@ impl MemoryState {
     }
 
     pub(super) fn set_approval_state(&mut self, call: CallId, state: ApprovalState) {
-        if let Some(row) = self.approvals.get_mut(&call) {
-            row.state = state;
-        }
+        let Some(row) = self.approvals.get_mut(&call) else {
+            return;
+        };
+        let session = row.session;
+        let before = std::mem::replace(&mut row.state, state);
+        let unsettled = self.unsettled(session);
+        unsettled.remove_approval(before);
+        unsettled.add_approval(state);
+    }
+
+    fn unsettled(&mut self, session: SessionId) -> &mut MemoryUnsettled {
+        &mut self.sessions.entry(session).or_default().unsettled
+    }
+
+    /// Returns the origin of a session, if it was imported.
+    fn import_origin(&self, session: SessionId) -> Option<ImportOrigin> {
+        let keys = [
+            ImportOrigin::record_key(session),
+            ImportOrigin::archive_key(session),
+        ];
+        let mark = keys.iter().find_map(|key| self.records.get(key))?;
+        Some(ImportOrigin::from_record(Ok(mark.clone())))
     }
 
     /// Collects the session and those of its agents.
@@ -189,6 +226,47 @@ impl MemoryState {
     }
 }
 
+/// The numbers of unsettled turns and approvals of a session.
+#[derive(Default)]
+pub(super) struct MemoryUnsettled {
+    open_turns: u64,
+    pending: u64,
+    answered: u64,
+    running: u64,
+}
+
+impl MemoryUnsettled {
+    fn add_approval(&mut self, state: ApprovalState) {
+        if let Some(count) = self.count_of(state) {
+            *count += 1;
+        }
+    }
+
+    fn remove_approval(&mut self, state: ApprovalState) {
+        if let Some(count) = self.count_of(state) {
+            *count -= 1;
+        }
+    }
+
+    fn count_of(&mut self, state: ApprovalState) -> Option<&mut u64> {
+        match state {
+            ApprovalState::Pending => Some(&mut self.pending),
+            ApprovalState::Answered => Some(&mut self.answered),
+            ApprovalState::Running => Some(&mut self.running),
+            ApprovalState::Settled(_) => None,
+        }
+    }
+
+    fn to_work(&self) -> UnsettledWork {
+        UnsettledWork {
+            pending: self.pending,
+            answered: self.answered,
+            running: self.running,
+            has_open_turn: self.open_turns > 0,
+        }
+    }
+}
+
 impl MemorySession {
     pub(super) fn to_row(&self, session: SessionId) -> SessionRow {
         let at = |event: Option<&Arc<Event>>| event.map_or(Timestamp::EPOCH, |event| event.at());
@@ -207,6 +285,9 @@ impl MemorySession {
             title: self.renamed.clone().or(last.title),
             directory: self.directory.clone(),
             last_use: self.last_use,
+            totals: Some(self.totals.clone()),
+            unsettled: self.unsettled.to_work(),
+            imported: None,
         }
     }
 
@@ -227,6 +308,8 @@ impl MemorySession {
         self.renamed = None;
         self.indexed = 0;
         self.is_retitled = false;
+        self.totals = SessionTotals::default();
+        self.unsettled = MemoryUnsettled::default();
         had_events
     }
 }

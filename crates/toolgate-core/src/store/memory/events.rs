@@ -42,6 +42,9 @@ impl EventStore for MemoryStore {
         if let Some((held, term)) = known.held.as_mut().zip(at.lease_term) {
             held.1 = term.expiry();
         }
+        for event in &batch.events {
+            known.totals.add_event(event);
+        }
         known.log.extend(batch.events);
         if let Some(taken) = batch.taken_posts {
             known.posts.retain(|number, _| *number > taken);

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 
 use crate::{
     ApprovalRow, CallId, Digest, Event, LedgerName, MailboxItem, MemoryId, RecordKey, SealedEntry,
-    SessionId, SessionTitle, StoreRecord, StoredMemory, Timestamp, TurnId, TurnRow,
-    store::memory::{accounts::MemoryAccountBook, search::MemoryIndex},
+    SessionId, SessionTitle, SessionTotals, StoreRecord, StoredMemory, Timestamp, TurnId, TurnRow,
+    store::memory::{accounts::MemoryAccountBook, catalogue::MemoryUnsettled, search::MemoryIndex},
 };
 
 /// A store in memory. Its data lives as long as any clone of it.
@@ -66,6 +66,8 @@ struct MemorySession {
     /// True if the title that it was given is not indexed yet.
     is_retitled: bool,
     last_use: u64,
+    totals: SessionTotals,
+    unsettled: MemoryUnsettled,
     posts: BTreeMap<u64, MailboxItem>,
     /// The number of the newest mailbox item.
     posted: u64,

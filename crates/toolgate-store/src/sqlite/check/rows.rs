@@ -22,6 +22,7 @@ use crate::{
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
+    session_columns::TotalColumns,
 };
 
 type Problems = Result<Vec<IntegrityProblem>, StoreError>;
@@ -76,7 +77,8 @@ impl SqliteReader<'_> {
 
     /// Compares sessions, turns and approvals with what follows from the events.
     pub(super) fn check_derived_rows(&self, derived: &mut DerivedRows) -> Problems {
-        let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at FROM sessions";
+        let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost,
+                            model, first_tool FROM sessions";
         let mut problems = self.check_rows("sessions", sessions, |row| {
             let stored = derived_session(row)?;
             Ok(derived.check_session(session_column(row, 0)?, &stored))
@@ -153,6 +155,12 @@ fn session_column(row: &Row<'_>, column: usize) -> rusqlite::Result<SessionId> {
 
 fn derived_session(row: &Row<'_>) -> rusqlite::Result<DerivedSession> {
     let labels: Option<String> = row.get(4)?;
+    let totals = TotalColumns {
+        calls: row.get(8)?,
+        cost: row.get(9)?,
+        model: row.get_ref(10)?.as_str_or_null()?,
+        first_tool: row.get_ref(11)?.as_str_or_null()?,
+    };
     Ok(DerivedSession {
         created_at: row.get(1)?,
         updated_at: row.get(2)?,
@@ -161,6 +169,7 @@ fn derived_session(row: &Row<'_>) -> rusqlite::Result<DerivedSession> {
         run: row.get(5)?,
         run_state: row.get(6)?,
         run_at: row.get(7)?,
+        totals: totals.decode(),
     })
 }
 

@@ -54,21 +54,39 @@ pub(super) const RULES: [(&str, StoreRule); 10] = [
 ];
 
 /// A session that a rule writes, event by event.
-struct SessionScript<'a> {
+pub(super) struct SessionScript<'a> {
     store: &'a StoreHandle,
     ids: &'a dyn IdSource,
-    session: SessionId,
+    pub(super) session: SessionId,
     revision: u64,
+    fence: u64,
 }
 
 impl<'a> SessionScript<'a> {
-    fn new(store: &'a StoreHandle, ids: &'a dyn IdSource) -> Self {
+    pub(super) fn new(store: &'a StoreHandle, ids: &'a dyn IdSource) -> Self {
         Self {
             store,
             ids,
             session: SessionId::from_source(ids),
             revision: 0,
+            fence: 0,
         }
+    }
+
+    /// Writes under a lease that the session was given.
+    pub(super) fn set_fence(&mut self, fence: u64) {
+        self.fence = fence;
+    }
+
+    fn position(&self) -> LogPosition {
+        LogPosition {
+            fence: self.fence,
+            ..LogPosition::unleased(self.revision)
+        }
+    }
+
+    pub(super) async fn settle_turn(&mut self, turn: TurnId) -> Result<(), String> {
+        self.add_turn_event(turn, TurnEvent::TurnSettled).await
     }
 
     fn next_time(&self) -> Timestamp {
@@ -76,7 +94,7 @@ impl<'a> SessionScript<'a> {
     }
 
     async fn append_event(&mut self, event: Event) -> Result<(), String> {
-        let at = LogPosition::unleased(self.revision);
+        let at = self.position();
         self.revision = self
             .store
             .append(self.session, at, event_batch(vec![Arc::new(event)]))
@@ -94,7 +112,7 @@ impl<'a> SessionScript<'a> {
         .await
     }
 
-    async fn open_turn(&mut self) -> Result<TurnId, String> {
+    pub(super) async fn open_turn(&mut self) -> Result<TurnId, String> {
         let turn = TurnId::from_source(self.ids);
         self.add_turn_event(
             turn,
@@ -108,7 +126,7 @@ impl<'a> SessionScript<'a> {
     }
 
     /// Adds an event of the run 3 in one write with an event that changes no list.
-    async fn add_run_event(
+    pub(super) async fn add_run_event(
         &mut self,
         info: &TurnInfo,
         event: SessionEvent,
@@ -127,7 +145,7 @@ impl<'a> SessionScript<'a> {
             let event = Event::for_run(self.revision + n, at, info.clone(), event);
             Arc::new(event.expect("a valid event"))
         });
-        let position = LogPosition::unleased(self.revision);
+        let position = self.position();
         self.revision = self
             .store
             .append(self.session, position, event_batch(events.into()))
@@ -136,7 +154,7 @@ impl<'a> SessionScript<'a> {
         Ok(at)
     }
 
-    async fn row(&self) -> Result<SessionRow, String> {
+    pub(super) async fn row(&self) -> Result<SessionRow, String> {
         let found = self
             .store
             .sessions(SessionFilter::for_session(self.session))
@@ -145,7 +163,7 @@ impl<'a> SessionScript<'a> {
         row.ok_or_else(|| "the session is not listed".to_owned())
     }
 
-    async fn add_tool_event(
+    pub(super) async fn add_tool_event(
         &mut self,
         turn: TurnId,
         call: CallId,
@@ -168,7 +186,7 @@ impl<'a> SessionScript<'a> {
     }
 
     /// Adds an approval request for a new call, and returns the row that should be listed.
-    async fn request_approval(
+    pub(super) async fn request_approval(
         &mut self,
         turn: TurnId,
         call: CallId,
@@ -203,7 +221,20 @@ impl<'a> SessionScript<'a> {
     }
 }
 
-async fn store_record(
+/// Returns the event that a call was approved.
+pub(super) fn approved() -> ToolEvent {
+    ToolEvent::ToolApproved {
+        approver: "a".into(),
+        established: Default::default(),
+        claimed_as: None,
+        reason: None,
+        edited: false,
+        unseen: false,
+        with: Vec::new(),
+    }
+}
+
+pub(super) async fn store_record(
     store: &StoreHandle,
     key: RecordKey,
     record: StoreRecord,
@@ -657,20 +688,7 @@ async fn lists_approvals(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), 
     row = script.request_approval(turn, call, "write", 2).await?;
     listed(&row).await?;
     script
-        .add_tool_event(
-            turn,
-            call,
-            "write",
-            ToolEvent::ToolApproved {
-                approver: "a".into(),
-                established: Default::default(),
-                claimed_as: None,
-                reason: None,
-                edited: false,
-                unseen: false,
-                with: Vec::new(),
-            },
-        )
+        .add_tool_event(turn, call, "write", approved())
         .await?;
     row.state = ApprovalState::Answered;
     listed(&row).await?;

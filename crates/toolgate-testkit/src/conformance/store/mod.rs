@@ -9,6 +9,7 @@ mod mailbox;
 mod memories;
 mod records;
 mod search;
+mod session_list;
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,7 +32,7 @@ pub async fn check_store(store: impl Store, ids: &dyn IdSource) -> ConformanceRe
     let search_rules = search::RULES.into_iter().chain(search::MEANING_RULES);
     let mut report = ConformanceReport::default();
     let rules = rules.chain(erasure::RULES).chain(memories::RULES);
-    let rules = rules.chain(search_rules);
+    let rules = rules.chain(search_rules).chain(session_list::RULES);
     for (name, rule) in rules {
         report.add_result(name, rule(&store, ids).await);
     }
