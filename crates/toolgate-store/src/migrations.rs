@@ -72,6 +72,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "memories",
         sql: include_str!("../migrations/sqlite/0010_memories.sql"),
     },
+    Migration {
+        version: 11,
+        name: "short_texts",
+        sql: include_str!("../migrations/sqlite/0011_short_texts.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -126,6 +131,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 10,
         name: "memories",
         sql: include_str!("../migrations/postgres/0010_memories.sql"),
+    },
+    Migration {
+        version: 11,
+        name: "short_texts",
+        sql: include_str!("../migrations/postgres/0011_short_texts.sql"),
     },
 ];
 

@@ -596,7 +596,7 @@ async fn fill_budget(store: &StoreHandle) {
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v10.sqlite");
+    let path = fixture("v11.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
     fill_7(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
