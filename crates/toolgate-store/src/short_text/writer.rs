@@ -16,10 +16,18 @@ pub(super) const MAX_DEPTH: u32 = 3;
 const LEAST_OF_PREVIOUS: usize = 20;
 /// The least length of a range of an event that a record refers to: completing it needs a query.
 const LEAST_OF_NUMBERED: usize = 96;
+/// The number of places without a range after which some are left out. A long text that repeats
+/// nothing is passed quickly.
+const PATIENCE: usize = 64;
+/// The length of what the texts of most writes have together.
+const USUAL_TEXTS: usize = 12 * 1024;
 
 static DICTIONARY_INDEX: LazyLock<PlaceIndex> = LazyLock::new(|| {
-    let mut index = PlaceIndex::new(14);
-    index.add_range(DICTIONARY.as_bytes(), 0, 0);
+    let mut index = PlaceIndex::new(13);
+    let window = DICTIONARY.as_bytes();
+    for at in 0..=window.len() - LEAST_LENGTH {
+        index.add(WindowWord::at(window, at), at);
+    }
     index
 });
 
@@ -28,11 +36,13 @@ pub(crate) struct TextShortener {
     session: SessionId,
     /// The dictionary, the events so far, then the text that is being shortened.
     window: Vec<u8>,
-    /// The places of the events that can be referred to.
+    /// Places of the events that can be referred to.
     earlier: PlaceIndex,
-    /// The places of the text that is being shortened. Those of an earlier one may be left in it:
-    /// what is found is compared.
+    /// Places of the text that is being shortened. Those of an earlier one may be left in it: what
+    /// is found is compared.
     own: PlaceIndex,
+    /// The places of this text that are in the index.
+    own_places: Vec<usize>,
     events: Vec<WindowEvent>,
 }
 
@@ -56,28 +66,36 @@ enum AllowedSources {
     Numbered,
 }
 
-/// A place of the window in the text to which it belongs.
+/// The text to which a place of the window belongs.
+#[derive(Clone, Copy)]
 enum FoundSource<'a> {
     Dictionary,
     Event(&'a WindowEvent),
-    Itself,
+    /// The text that is being shortened, which begins at this place.
+    Itself(usize),
 }
 
 /// A range of the window that the text repeats.
+#[derive(Clone, Copy)]
 struct FoundRange<'a> {
     source: FoundSource<'a>,
     from: usize,
+    /// The place in the text, relative to the window.
+    at: usize,
     length: usize,
 }
 
 impl TextShortener {
     /// Begins a write to the log of a session.
     pub(crate) fn new(session: SessionId) -> Self {
+        let mut window = Vec::with_capacity(DICTIONARY.len() + USUAL_TEXTS);
+        window.extend_from_slice(DICTIONARY.as_bytes());
         Self {
             session,
-            window: DICTIONARY.as_bytes().to_vec(),
-            earlier: PlaceIndex::new(12),
-            own: PlaceIndex::new(11),
+            window,
+            earlier: PlaceIndex::new(11),
+            own: PlaceIndex::new(10),
+            own_places: Vec::new(),
             events: Vec::new(),
         }
     }
@@ -91,7 +109,10 @@ impl TextShortener {
             let in_reach = |event: &&WindowEvent| sequence - event.sequence < REACH;
             let oldest = self.events.iter().rev().take_while(in_reach).last();
             let oldest = oldest.map_or(start, |event| event.start);
-            self.earlier.add_range(&self.window, start, oldest);
+            for at in &self.own_places {
+                let word = WindowWord::at(&self.window, *at);
+                self.earlier.add_behind(word, *at, oldest);
+            }
         }
         self.events.push(WindowEvent {
             sequence,
@@ -126,42 +147,47 @@ impl TextShortener {
     fn shorten_text(&mut self, text: &str, allowed: AllowedSources) -> (Option<String>, u32) {
         let start = self.window.len();
         self.window.extend_from_slice(text.as_bytes());
+        self.own_places.clear();
         if text.len() > LONGEST_TEXT || text.bytes().any(|byte| byte < b' ') {
             return (None, 0);
         }
-        let mut stored = String::with_capacity(text.len());
+        let mut stored = String::with_capacity(text.len() / 2);
         stored.push(MARK);
         let mut names_session = false;
         let mut depth = 0;
-        let mut copied = 0;
-        let mut at = 0;
-        while at + LEAST_LENGTH <= text.len() {
-            let found = self.find_range(start, start + at, allowed);
-            let end = found
-                .as_ref()
-                .map_or(at, |found| text.floor_char_boundary(at + found.length));
-            let is_range = end >= at + LEAST_LENGTH && text.is_char_boundary(at);
-            let next = match found.filter(|_| is_range) {
-                Some(found) => {
-                    stored.push_str(&text[copied..at]);
-                    if found.is_numbered(allowed) && !names_session {
+        let mut copied = start;
+        let mut at = start;
+        let mut misses = 0;
+        while at + LEAST_LENGTH <= self.window.len() {
+            let word = WindowWord::at(&self.window, at);
+            let found = self.find_range(word, start, at, allowed);
+            let found = found.map(|range| range.extended(&self.window, copied));
+            let found = found.and_then(|range| range.on_characters(text, start));
+            let next = match found {
+                Some(range) => {
+                    stored.push_str(&text[copied - start..range.at - start]);
+                    if range.is_numbered(allowed) && !names_session {
                         names_session = true;
                         let id = self.session.uuid().simple();
                         let _ = write!(stored, "{}{id}", char::from(SESSION));
                     }
-                    found.write_to(&mut stored, start + at, end - at, allowed);
-                    depth = depth.max(found.source.depth());
-                    copied = end;
-                    end
+                    range.write_to(&mut stored, allowed);
+                    depth = depth.max(range.source.depth());
+                    copied = range.at + range.length;
+                    misses = 0;
+                    copied
                 }
-                None => at + 1,
+                None => {
+                    misses += 1;
+                    at + 1 + misses / PATIENCE
+                }
             };
-            for place in at..next.min(text.len() - LEAST_LENGTH + 1) {
-                self.own.add(&self.window, start + place);
-            }
+            // What is inside of a range is found where the range is from.
+            self.own.add(word, at);
+            self.own_places.push(at);
             at = next;
         }
-        stored.push_str(&text[copied..]);
+        stored.push_str(&text[copied - start..]);
         if stored.len() < text.len() {
             (Some(stored), depth)
         } else {
@@ -172,30 +198,38 @@ impl TextShortener {
     /// Returns the longest known range that the text, which begins at `start`, repeats at `at`.
     fn find_range(
         &self,
+        word: WindowWord,
         start: usize,
         at: usize,
         allowed: AllowedSources,
     ) -> Option<FoundRange<'_>> {
-        let own = self.own.find(&self.window, at);
-        let own = own
-            .filter(|from| (start..at).contains(from))
-            .map(|from| (FoundSource::Itself, from, at));
-        let earlier = self.earlier.find(&self.window, at).map(|from| {
+        let mut longest: Option<FoundRange<'_>> = None;
+        let mut consider = |source, from: usize, end: usize| {
+            let range = FoundRange {
+                source,
+                from,
+                at,
+                length: equal_bytes(&self.window[from..end], &self.window[at..]),
+            };
+            let is_longer = longest.is_none_or(|longest| longest.length <= range.length);
+            if is_longer && range.is_allowed(allowed) {
+                longest = Some(range);
+            }
+        };
+        if let Some(from) = self.own.find(&self.window, word)
+            && (start..at).contains(&from)
+        {
+            consider(FoundSource::Itself(start), from, at);
+        }
+        if let Some(from) = self.earlier.find(&self.window, word) {
             let number = self.events.partition_point(|event| event.end <= from);
             let event = &self.events[number];
-            (FoundSource::Event(event), from, event.end)
-        });
-        let known = DICTIONARY_INDEX.find(&self.window, at);
-        let known = known.map(|from| (FoundSource::Dictionary, from, DICTIONARY.len()));
-        let ranges = [own, earlier, known].into_iter().flatten();
-        let ranges = ranges.map(|(source, from, end)| FoundRange {
-            source,
-            from,
-            length: equal_bytes(&self.window[from..end], &self.window[at..]),
-        });
-        ranges
-            .filter(|range| range.is_allowed(allowed))
-            .max_by_key(|range| range.length)
+            consider(FoundSource::Event(event), from, event.end);
+        }
+        if let Some(from) = DICTIONARY_INDEX.find(&self.window, word) {
+            consider(FoundSource::Dictionary, from, DICTIONARY.len());
+        }
+        longest
     }
 }
 
@@ -204,15 +238,54 @@ impl FoundSource<'_> {
     fn depth(&self) -> u32 {
         match self {
             Self::Event(event) => event.depth + 1,
-            Self::Dictionary | Self::Itself => 0,
+            Self::Dictionary | Self::Itself(_) => 0,
+        }
+    }
+
+    /// Returns the place in the window where it begins.
+    fn start(&self) -> usize {
+        match self {
+            Self::Dictionary => 0,
+            Self::Event(event) => event.start,
+            Self::Itself(start) => *start,
         }
     }
 }
 
 impl FoundRange<'_> {
+    /// Adds the bytes before it that are equal, too, from `copied` on: some places are not searched.
+    fn extended(self, window: &[u8], copied: usize) -> Self {
+        let mut room = (self.at - copied).min(self.from - self.source.start());
+        if let FoundSource::Itself(_) = self.source {
+            // A text is completed from its beginning: the range has to end before its repetition.
+            room = room.min(self.at - self.from - self.length);
+        }
+        let before = (1..=room).take_while(|n| window[self.at - n] == window[self.from - n]);
+        let before = before.count();
+        Self {
+            from: self.from - before,
+            at: self.at - before,
+            length: self.length + before,
+            ..self
+        }
+    }
+
+    /// Returns the whole characters of it, if they are enough, in a text that begins at `start`.
+    fn on_characters(self, text: &str, start: usize) -> Option<Self> {
+        let first = text.ceil_char_boundary(self.at - start);
+        let end = text.floor_char_boundary(self.at - start + self.length);
+        let left_out = first + start - self.at;
+        (end >= first + LEAST_LENGTH).then(|| Self {
+            from: self.from + left_out,
+            at: self.at + left_out,
+            length: end - first,
+            ..self
+        })
+    }
+
     fn is_allowed(&self, allowed: AllowedSources) -> bool {
         let least = match (&self.source, allowed) {
-            (FoundSource::Dictionary | FoundSource::Itself, _) => LEAST_LENGTH,
+            (FoundSource::Dictionary | FoundSource::Itself(_), _) => LEAST_LENGTH,
             (FoundSource::Event(_), AllowedSources::Nothing) => return false,
             (FoundSource::Event(event), AllowedSources::Previous { sequence }) => {
                 if sequence - event.sequence > REACH {
@@ -230,16 +303,16 @@ impl FoundRange<'_> {
         matches!(self.source, FoundSource::Event(_)) && matches!(allowed, AllowedSources::Numbered)
     }
 
-    /// Writes a reference to the first `length` bytes of the range, which the text repeats at `at`.
-    fn write_to(&self, stored: &mut String, at: usize, length: usize, allowed: AllowedSources) {
+    /// Writes a reference to it.
+    fn write_to(&self, stored: &mut String, allowed: AllowedSources) {
         match &self.source {
             FoundSource::Dictionary => {
                 stored.push(char::from(FROM_DICTIONARY));
                 write_number(stored, self.from as u64);
             }
-            FoundSource::Itself => {
+            FoundSource::Itself(_) => {
                 stored.push(char::from(FROM_ITSELF));
-                write_number(stored, (at - self.from) as u64);
+                write_number(stored, (self.at - self.from) as u64);
             }
             FoundSource::Event(event) => {
                 match allowed {
@@ -255,7 +328,7 @@ impl FoundRange<'_> {
                 write_number(stored, (self.from - event.start) as u64);
             }
         }
-        write_number(stored, (length - LEAST_LENGTH) as u64);
+        write_number(stored, (self.length - LEAST_LENGTH) as u64);
     }
 }
 
@@ -281,7 +354,25 @@ fn equal_bytes(a: &[u8], b: &[u8]) -> usize {
     equal + rest.take_while(|(a, b)| a == b).count()
 }
 
-/// The newest place of a window, by the eight bytes that begin there.
+/// Eight bytes of a window.
+#[derive(Clone, Copy)]
+struct WindowWord {
+    bytes: u64,
+    hash: u64,
+}
+
+impl WindowWord {
+    fn at(window: &[u8], at: usize) -> Self {
+        let bytes = window[at..at + LEAST_LENGTH].try_into();
+        let bytes = u64::from_le_bytes(bytes.expect("eight bytes"));
+        Self {
+            bytes,
+            hash: bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        }
+    }
+}
+
+/// Places of a window, by the eight bytes that begin there; one for each hash.
 struct PlaceIndex {
     /// One more than the place; zero for none.
     places: Vec<u32>,
@@ -296,32 +387,28 @@ impl PlaceIndex {
         }
     }
 
-    fn slot(&self, window: &[u8], at: usize) -> usize {
-        let bytes = window[at..at + LEAST_LENGTH].try_into();
-        let word = u64::from_le_bytes(bytes.expect("eight bytes"));
-        (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (u64::BITS - self.bits)) as usize
+    fn slot(&self, word: WindowWord) -> usize {
+        (word.hash >> (u64::BITS - self.bits)) as usize
     }
 
-    fn add(&mut self, window: &[u8], at: usize) {
-        let slot = self.slot(window, at);
+    fn add(&mut self, word: WindowWord, at: usize) {
+        let slot = self.slot(word);
         // A place beyond four gigabytes is not found, which only costs space.
         self.places[slot] = u32::try_from(at + 1).unwrap_or(0);
     }
 
-    /// Adds the places from `start` to the end. Of those that begin alike, the first at or behind
-    /// `oldest` stays: the fewer events are referred to, the fewer are read.
-    fn add_range(&mut self, window: &[u8], start: usize, oldest: usize) {
-        for at in start..(window.len() + 1).saturating_sub(LEAST_LENGTH) {
-            let slot = self.slot(window, at);
-            if self.places[slot] as usize <= oldest {
-                self.places[slot] = u32::try_from(at + 1).unwrap_or(0);
-            }
+    /// Adds a place, unless one at or behind `oldest` is there: the fewer events are referred to,
+    /// the fewer have to be read.
+    fn add_behind(&mut self, word: WindowWord, at: usize, oldest: usize) {
+        if self.places[self.slot(word)] as usize <= oldest {
+            self.add(word, at);
         }
     }
 
-    /// Returns a place that may begin like the one at `at`.
-    fn find(&self, window: &[u8], at: usize) -> Option<usize> {
-        let place = self.places[self.slot(window, at)];
-        (place as usize).checked_sub(1)
+    /// Returns a place where the same bytes begin.
+    fn find(&self, window: &[u8], word: WindowWord) -> Option<usize> {
+        let place = (self.places[self.slot(word)] as usize).checked_sub(1)?;
+        let there = window.get(place..place + LEAST_LENGTH)?;
+        (u64::from_le_bytes(there.try_into().ok()?) == word.bytes).then_some(place)
     }
 }
