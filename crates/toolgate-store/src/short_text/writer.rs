@@ -22,6 +22,9 @@ const PATIENCE: usize = 64;
 /// The length of what the texts of most writes have together.
 const USUAL_TEXTS: usize = 12 * 1024;
 
+/// The number of places of most texts that are searched.
+const USUAL_PLACES: usize = 512;
+
 static DICTIONARY_INDEX: LazyLock<PlaceIndex> = LazyLock::new(|| {
     let mut index = PlaceIndex::new(13);
     let window = DICTIONARY.as_bytes();
@@ -36,6 +39,7 @@ pub(crate) struct TextShortener {
     session: SessionId,
     /// The dictionary, the events so far, then the text that is being shortened.
     window: Vec<u8>,
+    dictionary: &'static PlaceIndex,
     /// Places of the events that can be referred to.
     earlier: PlaceIndex,
     /// Places of the text that is being shortened. Those of an earlier one may be left in it: what
@@ -93,9 +97,10 @@ impl TextShortener {
         Self {
             session,
             window,
+            dictionary: LazyLock::force(&DICTIONARY_INDEX),
             earlier: PlaceIndex::new(11),
             own: PlaceIndex::new(10),
-            own_places: Vec::new(),
+            own_places: Vec::with_capacity(USUAL_PLACES),
             events: Vec::new(),
         }
     }
@@ -148,7 +153,9 @@ impl TextShortener {
         let start = self.window.len();
         self.window.extend_from_slice(text.as_bytes());
         self.own_places.clear();
-        if text.len() > LONGEST_TEXT || text.bytes().any(|byte| byte < b' ') {
+        // Not `any`, which looks at one byte after the other.
+        let has_control = text.bytes().fold(false, |has, byte| has | (byte < b' '));
+        if has_control || text.len() > LONGEST_TEXT {
             return (None, 0);
         }
         let mut stored = String::with_capacity(text.len() / 2);
@@ -226,7 +233,7 @@ impl TextShortener {
             let event = &self.events[number];
             consider(FoundSource::Event(event), from, event.end);
         }
-        if let Some(from) = DICTIONARY_INDEX.find(&self.window, word) {
+        if let Some(from) = self.dictionary.find(&self.window, word) {
             consider(FoundSource::Dictionary, from, DICTIONARY.len());
         }
         longest
