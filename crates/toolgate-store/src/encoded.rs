@@ -55,15 +55,34 @@ pub(crate) struct EncodedRecord {
     pub(crate) checksum: RowChecksum,
 }
 
-/// Returns the body of an event as it is stored, given its number and its whole body.
-pub(crate) type BodyEncoder<'a> = &'a mut dyn FnMut(u64, String) -> String;
+/// The form in which a database stores the bodies of a write. Events come first, in order.
+pub(crate) trait BodyEncoder {
+    /// Returns the body of an event as it is stored.
+    fn encode_event(&mut self, event: &Event, body: String) -> String;
+
+    /// Returns the body of a record as it is stored.
+    fn encode_record(&mut self, key: &RecordKey, body: String) -> String;
+}
+
+/// Stores every body as it is.
+pub(crate) struct WholeBodies;
+
+impl BodyEncoder for WholeBodies {
+    fn encode_event(&mut self, _: &Event, body: String) -> String {
+        body
+    }
+
+    fn encode_record(&mut self, _: &RecordKey, body: String) -> String {
+        body
+    }
+}
 
 impl EncodedBatch {
-    /// Encodes a batch; `store_body` is called for each event in order.
+    /// Encodes a batch.
     pub(crate) fn new(
         of: SessionId,
         batch: WriteBatch,
-        store_body: BodyEncoder<'_>,
+        bodies: &mut impl BodyEncoder,
     ) -> Result<Self, StoreError> {
         let session = SessionUpdate::from_events(batch.events.iter())
             .map(EncodedSessionUpdate::new)
@@ -77,9 +96,13 @@ impl EncodedBatch {
         let events = batch
             .events
             .into_iter()
-            .map(|event| EncodedEvent::new(of, event, store_body))
+            .map(|event| EncodedEvent::new(of, event, bodies))
             .collect::<Result<_, _>>()?;
-        let records = encode_records(batch.records)?;
+        let records = batch
+            .records
+            .into_iter()
+            .map(|(key, record)| EncodedRecord::encode(key, &record, bodies))
+            .collect::<Result<_, _>>()?;
         Ok(Self {
             events,
             records,
@@ -112,11 +135,11 @@ impl EncodedEvent {
     fn new(
         session: SessionId,
         event: Arc<Event>,
-        store_body: BodyEncoder<'_>,
+        bodies: &mut impl BodyEncoder,
     ) -> Result<Self, StoreError> {
         let change = RowChange::from_event(&event);
         let sequence = event.sequence();
-        let body = store_body(sequence, encode_json(&*event)?);
+        let body = bodies.encode_event(&event, encode_json(&*event)?);
         Ok(Self {
             sequence,
             at: event.at(),
@@ -128,9 +151,18 @@ impl EncodedEvent {
 }
 
 impl EncodedRecord {
+    /// Encodes a record that is stored whole.
     pub(crate) fn new(key: RecordKey, record: &StoreRecord) -> Result<Self, StoreError> {
+        Self::encode(key, record, &mut WholeBodies)
+    }
+
+    fn encode(
+        key: RecordKey,
+        record: &StoreRecord,
+        bodies: &mut impl BodyEncoder,
+    ) -> Result<Self, StoreError> {
         let name = key.to_string();
-        let body = encode_json(record)?;
+        let body = bodies.encode_record(&key, encode_json(record)?);
         Ok(Self {
             checksum: RowChecksum::of_record(&name, &body),
             name,
@@ -165,15 +197,29 @@ pub(crate) fn decode_json<T: DeserializeOwned>(
     })
 }
 
-/// Parses the body of a record, after a check of its checksum.
+/// Names a record in an error.
+pub(crate) fn record_name(name: &str) -> String {
+    format!("the record {name}")
+}
+
+/// Checks the checksum of a record's body as it is stored.
+pub(crate) fn check_record_body(
+    name: &str,
+    stored: &str,
+    checksum: Option<i64>,
+) -> Result<(), StoreError> {
+    RowChecksum::of_record(name, stored).check(checksum, || record_name(name))
+}
+
+/// Parses the body of a record that is stored whole, after a check of its checksum.
+#[cfg(feature = "postgres")]
 pub(crate) fn decode_record(
     name: &str,
     body: &str,
     checksum: Option<i64>,
 ) -> Result<StoreRecord, StoreError> {
-    let what = || format!("the record {name}");
-    RowChecksum::of_record(name, body).check(checksum, what)?;
-    decode_json(body, what)
+    check_record_body(name, body, checksum)?;
+    decode_json(body, || record_name(name))
 }
 
 /// Names an event in an error.

@@ -49,6 +49,8 @@ mod session_columns;
 #[cfg(feature = "sqlite")]
 mod shared_beginnings;
 #[cfg(feature = "sqlite")]
+mod short_text;
+#[cfg(feature = "sqlite")]
 mod sqlite;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod write_answer;

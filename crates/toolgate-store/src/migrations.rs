@@ -77,6 +77,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "session_totals",
         sql: include_str!("../migrations/sqlite/0011_session_totals.sql"),
     },
+    Migration {
+        version: 12,
+        name: "short_texts",
+        sql: include_str!("../migrations/sqlite/0012_short_texts.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -136,6 +141,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 11,
         name: "session_totals",
         sql: include_str!("../migrations/postgres/0011_session_totals.sql"),
+    },
+    Migration {
+        version: 12,
+        name: "short_texts",
+        sql: include_str!("../migrations/postgres/0012_short_texts.sql"),
     },
 ];
 

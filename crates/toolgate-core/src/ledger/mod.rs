@@ -8,6 +8,7 @@ pub(crate) mod verify;
 use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::Digest;
 
@@ -214,7 +215,7 @@ impl EntryOutline {
 /// Returns the hash of an entry.
 fn entry_hash(ledger: &LedgerName, counter: u64, previous: Digest, body: Digest) -> Digest {
     // Every part but the last has a fixed length, so no two entries share an input.
-    let mut input = Vec::with_capacity(ledger.as_str().len() + 96);
+    let mut input: SmallVec<[u8; 160]> = SmallVec::new();
     // The prefix separates entries from the beginnings of chains, which are hashes, too.
     input.extend_from_slice(b"toolgate entry\0");
     input.extend_from_slice(previous.as_bytes());

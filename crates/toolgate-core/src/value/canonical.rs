@@ -10,6 +10,10 @@ use crate::value::digest::{MAX_EXACT_INTEGER, canonical_json};
 /// Most receipts fit, so that the text does not grow while it is written.
 const USUAL_TEXT_BYTES: usize = 4 * 1024;
 
+/// The keys that are open at a time, and how deep they are nested, in most receipts.
+const USUAL_KEY_BYTES: usize = 128;
+const USUAL_DEPTH: usize = 8;
+
 /// Returns the canonical form (RFC 8785) of anything that can be serialised.
 ///
 /// The text is that of [`canonical_json`] for the same data. Structs that declare their fields in
@@ -44,23 +48,20 @@ fn write_in_order(data: &impl Serialize) -> serde_json::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL_TEXT_BYTES);
     data.serialize(&mut Serializer::with_formatter(
         &mut bytes,
-        CanonicalFormatter::default(),
+        CanonicalFormatter::new(),
     ))?;
     Ok(String::from_utf8(bytes).expect("JSON is written as UTF-8"))
 }
 
 /// Writes compact JSON with the numbers of RFC 8785, and fails at the first key that is not in its
 /// order.
-#[derive(Default)]
 struct CanonicalFormatter {
-    /// The last key of each open object, one behind the other.
-    keys: String,
+    /// The last key of each open object, one behind the other, then the key that is being written.
+    keys: Vec<u8>,
     /// The start of each open object's key in `keys`, outermost first.
     starts: Vec<usize>,
-    /// The key that is being written.
-    key: Option<String>,
-    /// An empty text that was allocated for an earlier key.
-    spare: String,
+    /// The start of the key that is being written.
+    key: Option<usize>,
 }
 
 /// Stops the pass: the data has to be sorted first.
@@ -69,6 +70,14 @@ fn not_in_order() -> io::Error {
 }
 
 impl CanonicalFormatter {
+    fn new() -> Self {
+        Self {
+            keys: Vec::with_capacity(USUAL_KEY_BYTES),
+            starts: Vec::with_capacity(USUAL_DEPTH),
+            key: None,
+        }
+    }
+
     /// Fails for a number in a key, which is written as text and sorted as text.
     fn check_outside_key(&self) -> io::Result<()> {
         if self.key.is_some() {
@@ -97,24 +106,24 @@ impl Formatter for CanonicalFormatter {
         writer: &mut W,
         first: bool,
     ) -> io::Result<()> {
-        self.key = Some(std::mem::take(&mut self.spare));
+        self.key = Some(self.keys.len());
         CompactFormatter.begin_object_key(writer, first)
     }
 
     fn end_object_key<W: ?Sized + io::Write>(&mut self, _writer: &mut W) -> io::Result<()> {
-        let mut key = self.key.take().unwrap_or_default();
+        let written = self.key.take().unwrap_or(self.keys.len());
         let start = self.starts.last().copied().unwrap_or_default();
-        let before = &self.keys[start..];
+        let (before, key) = self.keys[start..].split_at(written - start);
         // The bytes of ASCII are in the order of UTF-16, which RFC 8785 sorts by. The first key of
         // an object follows nothing, and only the empty key could be mistaken for that.
-        let in_order = key.is_ascii() && !key.is_empty() && *before < *key;
+        let in_order = key.is_ascii() && !key.is_empty() && before < key;
         if !in_order {
             return Err(not_in_order());
         }
-        self.keys.truncate(start);
-        self.keys.push_str(&key);
-        key.clear();
-        self.spare = key;
+        // The key takes the place of the one before it.
+        let length = key.len();
+        self.keys.copy_within(written.., start);
+        self.keys.truncate(start + length);
         Ok(())
     }
 
@@ -123,8 +132,8 @@ impl Formatter for CanonicalFormatter {
         writer: &mut W,
         fragment: &str,
     ) -> io::Result<()> {
-        if let Some(key) = &mut self.key {
-            key.push_str(fragment);
+        if self.key.is_some() {
+            self.keys.extend_from_slice(fragment.as_bytes());
         }
         CompactFormatter.write_string_fragment(writer, fragment)
     }

@@ -31,6 +31,7 @@ use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
+use tokio_util::sync::CancellationToken;
 use toolgate_core::{
     AcceptedCall, Admission, CallId, Clock, DynApprover, IdSource, Invocation, Keyring, Outcome,
     ProviderCall, RecordKey, Redactor, Refusal, SessionId, SettledOutcome, Stack, StoreHandle,
@@ -304,6 +305,7 @@ impl Dispatcher {
     ) -> Arc<OpenTurn> {
         let mut invocations = Vec::with_capacity(taken.len());
         let mut work = Vec::with_capacity(taken.len());
+        let cancel = CancellationToken::new();
         for (emit_order, taken) in (0..).zip(taken) {
             let admission = match &taken.ran {
                 Some(_) => Admission::for_provider_call(&taken.request),
@@ -327,9 +329,17 @@ impl Dispatcher {
             } else {
                 taken.request.provider_call_id.as_str().into()
             };
-            work.push(InvocationState::new(given, admission, taken.ran.clone()));
+            // Stopping the turn stops each of its calls.
+            let stop = cancel.child_token();
+            work.push(InvocationState::new(
+                given,
+                admission,
+                taken.ran.clone(),
+                stop,
+            ));
         }
-        OpenTurn::new(self.0.clone(), stack, Turn::new(info, invocations), work)
+        let turn = Turn::new(info, invocations);
+        OpenTurn::new(self.0.clone(), stack, turn, work, cancel)
     }
 }
 

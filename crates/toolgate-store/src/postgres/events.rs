@@ -9,7 +9,7 @@ use toolgate_core::{
 };
 
 use super::{PostgresStore, id::PgUuid, locked_rows::RowSelection, plan::PostgresWritePlan};
-use crate::encoded::{EncodedBatch, decode_event, from_db, limit_to_db, to_db};
+use crate::encoded::{EncodedBatch, WholeBodies, decode_event, from_db, limit_to_db, to_db};
 
 impl EventStore for PostgresStore {
     async fn append(
@@ -18,7 +18,7 @@ impl EventStore for PostgresStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let batch = Arc::new(EncodedBatch::new(session, batch, &mut |_, body| body)?);
+        let batch = Arc::new(EncodedBatch::new(session, batch, &mut WholeBodies)?);
         let about = {
             let batch = batch.clone();
             move |wants: &mut RowSelection| {

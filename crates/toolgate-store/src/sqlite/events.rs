@@ -12,11 +12,11 @@ use super::{
     SqliteStore,
     event_bodies::EventBodies,
     read::{SqliteReader, held_columns},
+    short_bodies::{EncodedEntry, ShortBodies},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::{
-    encoded::{EncodedBatch, EncodedEvent, EncodedSessionUpdate, from_db, limit_to_db, to_db},
-    shared_beginnings::SharedBeginnings,
+use crate::encoded::{
+    EncodedBatch, EncodedEvent, EncodedSessionUpdate, from_db, limit_to_db, to_db,
 };
 
 impl EventStore for SqliteStore {
@@ -26,11 +26,11 @@ impl EventStore for SqliteStore {
         at: LogPosition,
         batch: WriteBatch,
     ) -> Result<u64, StoreError> {
-        let mut beginnings = SharedBeginnings::default();
-        let batch = EncodedBatch::new(session, batch, &mut |sequence, body| {
-            beginnings.shorten_body(sequence, body)
-        })?;
-        self.queue_write(move |tx| tx.append_batch(session, at, &batch))
+        let mut bodies = ShortBodies::new(session);
+        let mut batch = EncodedBatch::new(session, batch, &mut bodies)?;
+        let drafts = std::mem::take(&mut batch.entries).into_iter();
+        let entries: Vec<_> = drafts.map(|draft| bodies.encode_entry(draft)).collect();
+        self.queue_write(move |tx| tx.append_batch(session, at, &batch, &entries))
             .await
     }
 
@@ -101,6 +101,7 @@ impl SqliteWriteTx<'_> {
         session: SessionId,
         at: LogPosition,
         batch: &EncodedBatch,
+        entries: &[EncodedEntry],
     ) -> Result<u64, StoreError> {
         let standing = self.session_state(session)?;
         at.check_writable(session, standing.revision, standing.fence)?;
@@ -108,7 +109,7 @@ impl SqliteWriteTx<'_> {
         // The only step that can still reject the write undoes its own inserts (see
         // `insert_records`).
         self.insert_records(&batch.records)?;
-        self.seal_entries(&batch.entries)?;
+        self.seal_entries(entries)?;
         batch
             .events
             .iter()

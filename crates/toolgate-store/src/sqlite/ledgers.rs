@@ -4,19 +4,30 @@ use std::sync::Arc;
 
 use rusqlite::params;
 use toolgate_core::{
-    Digest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, SealedEntry, StoreError,
+    Digest, LedgerDraft, LedgerHead, LedgerName, LedgerStore, SealedEntry, SessionId, StoreError,
 };
+use uuid::Uuid;
 
 use super::{
     SqliteStore,
     read::{SqliteReader, parse_ledger_name},
+    short_bodies::{EncodedEntry, ShortBodies},
     transaction::SqliteWriteTx,
 };
-use crate::encoded::{from_db, limit_to_db, to_db};
+use crate::{
+    encoded::{from_db, limit_to_db, to_db},
+    short_text::complete_alone,
+};
 
 impl LedgerStore for SqliteStore {
     async fn seal_entries(&self, drafts: Vec<LedgerDraft>) -> Result<Vec<LedgerHead>, StoreError> {
-        self.queue_write(move |tx| tx.seal_entries(&drafts)).await
+        // The texts of entries stand alone, so any session will do.
+        let mut bodies = ShortBodies::new(SessionId::new(Uuid::nil()));
+        let entries: Vec<_> = drafts
+            .into_iter()
+            .map(|draft| bodies.encode_entry(draft))
+            .collect();
+        self.queue_write(move |tx| tx.seal_entries(&entries)).await
     }
 
     async fn entries(
@@ -35,7 +46,7 @@ impl LedgerStore for SqliteStore {
                 params![ledger.as_str(), to_db(after), limit_to_db(limit)],
                 |row| {
                     let counter = from_db(row.get(0)?);
-                    let body = row.get_ref(3)?.as_str()?.into();
+                    let body = entry_body(row.get_ref(3)?.as_str()?);
                     let previous = Digest::from_bytes(row.get(1)?);
                     let hash = Digest::from_bytes(row.get(2)?);
                     Ok(Ok(SealedEntry {
@@ -54,6 +65,12 @@ impl LedgerStore for SqliteStore {
     async fn ledgers(&self) -> Result<Vec<LedgerHead>, StoreError> {
         self.run_read(|read| read.read_ledgers()).await
     }
+}
+
+/// Returns the whole body of an entry. One that was changed so that it cannot be completed is
+/// returned as it is stored: its hash does not match, and a verification names the entry.
+pub(super) fn entry_body(stored: &str) -> Arc<str> {
+    complete_alone(stored, String::new).map_or_else(|_| stored.into(), Arc::from)
 }
 
 impl SqliteReader<'_> {
@@ -77,15 +94,13 @@ impl SqliteReader<'_> {
 impl SqliteWriteTx<'_> {
     pub(super) fn seal_entries(
         &self,
-        drafts: &[LedgerDraft],
+        entries: &[EncodedEntry],
     ) -> Result<Vec<LedgerHead>, StoreError> {
-        drafts
-            .iter()
-            .map(|draft| self.seal_entry(&draft.ledger, &draft.body))
-            .collect()
+        entries.iter().map(|entry| self.seal_entry(entry)).collect()
     }
 
-    fn seal_entry(&self, ledger: &LedgerName, body: &Arc<str>) -> Result<LedgerHead, StoreError> {
+    fn seal_entry(&self, encoded: &EncodedEntry) -> Result<LedgerHead, StoreError> {
+        let ledger = &encoded.draft.ledger;
         let sql = "SELECT counter, hash FROM ledgers WHERE name = ?1";
         let found = self.query_row(sql, [ledger.as_str()], |row| {
             Ok((row.get::<_, i64>(0)?, row.get::<_, [u8; 32]>(1)?))
@@ -99,7 +114,7 @@ impl SqliteWriteTx<'_> {
             None => LedgerHead::start_of(ledger.clone()),
         };
         // `BEGIN IMMEDIATE` excludes other writers, so two entries never follow the same head.
-        let entry = head.seal_entry(body.clone());
+        let entry = head.seal_entry(encoded.draft.body.clone());
         let counter = to_db(entry.counter);
         let hash = entry.hash.as_bytes();
         let sql = "INSERT INTO entries (ledger, counter, previous, hash, body) VALUES (?1, ?2, ?3, ?4, ?5)";
@@ -110,7 +125,7 @@ impl SqliteWriteTx<'_> {
                 counter,
                 entry.previous.as_bytes(),
                 hash,
-                &**body
+                encoded.stored_body()
             ],
         )?;
         let sql = "INSERT INTO ledgers (name, counter, hash) VALUES (?1, ?2, ?3)

@@ -20,6 +20,7 @@ mod reader_pool;
 mod records;
 mod search;
 mod session_checksum;
+mod short_bodies;
 mod transaction;
 mod writer;
 

@@ -8,10 +8,13 @@ use toolgate_core::{
     Digest, ErasureNames, MessageRecord, RecordKey, RecordStore, SessionId, StoreError, StoreRecord,
 };
 
-use super::{SqliteStore, connect::database_error, read::SqliteReader, transaction::SqliteWriteTx};
+use super::{
+    SqliteStore, connect::database_error, read::SqliteReader, short_bodies::RecordBodies,
+    transaction::SqliteWriteTx,
+};
 use crate::encoded::{
-    BLOB_PIECE_BYTES, EncodedRecord, check_blob, decode_message, decode_record, from_db,
-    limit_to_db, message_keys, to_db,
+    BLOB_PIECE_BYTES, EncodedRecord, check_blob, decode_message, from_db, limit_to_db,
+    message_keys, to_db,
 };
 
 impl RecordStore for SqliteStore {
@@ -58,13 +61,14 @@ impl RecordStore for SqliteStore {
                 .query(params![from.as_ref().unwrap_or(&start), limit_to_db(limit)])
                 .map_err(failed)?;
             let mut found = Vec::new();
+            let mut bodies = RecordBodies::new(read);
             while let Some(row) = rows.next().map_err(failed)? {
                 let key: String = row.get(0).map_err(failed)?;
                 // Keys with the same prefix are adjacent, so the first other key ends the list.
                 if !key.starts_with(&start) {
                     break;
                 }
-                let record = record_columns(row, &key).map_err(failed)??;
+                let record = record_columns(row, &key, &mut bodies).map_err(failed)??;
                 found.push((Arc::from(&key["other/".len()..]), record));
             }
             Ok(found)
@@ -83,12 +87,13 @@ impl RecordStore for SqliteStore {
         self.run_read(move |read| {
             let sql = "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key LIMIT ?4";
             let mut found = Vec::new();
+            let mut bodies = RecordBodies::new(read);
             // The ranges are in order and do not overlap, so the records are in order, too.
             for (first, end) in ranges.iter().filter(|(_, end)| *end > after) {
                 let left = limit_to_db(limit - found.len());
                 found.extend(read.query_rows(sql, params![first, end, after, left], |row| {
                     let key: String = row.get(0)?;
-                    let record = record_columns(row, &key)?;
+                    let record = record_columns(row, &key, &mut bodies)?;
                     Ok(record.map(|record| (Arc::from(key), record)))
                 })?);
                 if found.len() >= limit {
@@ -110,9 +115,10 @@ impl RecordStore for SqliteStore {
             let sql =
                 "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
             let [first, end] = message_keys(session, before);
+            let mut bodies = RecordBodies::new(read);
             let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
                 let key: String = row.get(0)?;
-                Ok(record_columns(row, &key)?
+                Ok(record_columns(row, &key, &mut bodies)?
                     .and_then(|record| decode_message(session, &key, record)))
             })?;
             found.reverse();
@@ -213,12 +219,17 @@ impl SqliteWriteTx<'_> {
 impl SqliteReader<'_> {
     fn read_record(&self, name: &str) -> Result<Option<StoreRecord>, StoreError> {
         let sql = "SELECT key, body, checksum FROM records WHERE key = ?1";
-        self.query_row(sql, [name], |row| record_columns(row, name))?
+        let mut bodies = RecordBodies::new(self);
+        self.query_row(sql, [name], |row| record_columns(row, name, &mut bodies))?
             .transpose()
     }
 }
 
 /// Reads a record from its body and its checksum, which follow the key.
-fn record_columns(row: &Row<'_>, key: &str) -> rusqlite::Result<Result<StoreRecord, StoreError>> {
-    Ok(decode_record(key, row.get_ref(1)?.as_str()?, row.get(2)?))
+fn record_columns(
+    row: &Row<'_>,
+    key: &str,
+    bodies: &mut RecordBodies<'_>,
+) -> rusqlite::Result<Result<StoreRecord, StoreError>> {
+    Ok(bodies.decode_record(key, row.get_ref(1)?.as_str()?, row.get(2)?))
 }

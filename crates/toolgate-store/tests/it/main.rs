@@ -12,5 +12,6 @@ mod processes;
 mod run_end;
 mod same_answers;
 mod search;
+mod short_texts;
 mod suite;
 mod support;

@@ -171,11 +171,14 @@ impl Receipt {
         if !notes.metadata.is_empty() {
             let kept = copy.copy_map(&notes.metadata);
             let version = note_keys::POLICY_VERSION.read_from(&kept).ok().flatten();
-            self.audit = kept.into_owned();
-            if let Some(version) = version {
-                self.policy_version = Some(truncate_text(version, MAX_TEXT_CHARS));
-                self.audit.remove(note_keys::POLICY_VERSION.name());
-            }
+            let version_name = version.as_ref().map(|_| note_keys::POLICY_VERSION.name());
+            self.policy_version = version.map(|version| truncate_text(version, MAX_TEXT_CHARS));
+            // Copied without the version, which has a field of its own.
+            let others = kept.iter();
+            let others = others.filter(|(name, _)| Some(name.as_str()) != version_name);
+            self.audit = others
+                .map(|(name, note)| (name.clone(), note.clone()))
+                .collect();
         }
     }
 }

@@ -118,6 +118,7 @@ impl InvocationState {
         provider_call_id: Arc<str>,
         admission: Admission,
         ran: Option<Arc<ProviderCall>>,
+        cancel: CancellationToken,
     ) -> Self {
         Self {
             provider_call_id,
@@ -127,7 +128,7 @@ impl InvocationState {
             has_unsealed_request: false,
             outcome: None,
             task: None,
-            cancel: CancellationToken::new(),
+            cancel,
             ran,
             outside: None,
             entries: Vec::new(),
@@ -179,13 +180,8 @@ impl OpenTurn {
         stack: Stack,
         turn: Turn,
         work: Vec<InvocationState>,
+        cancel: CancellationToken,
     ) -> Arc<Self> {
-        let cancel = CancellationToken::new();
-        let mut work = work;
-        for call in &mut work {
-            // Stopping the turn stops each of its calls.
-            call.cancel = cancel.child_token();
-        }
         Arc::new_cyclic(|me| {
             let probe = Arc::new(TurnProbe(me.clone()));
             let env = CallEnv::new(shared.clock.clone(), shared.store.clone(), probe);

@@ -12,13 +12,15 @@ use toolgate_core::{
 use super::{
     SqliteStore, connect,
     event_bodies::EventBodies,
+    ledgers::entry_body,
     read::{SqliteReader, parse_ledger_name, uuid_column},
+    short_bodies::RecordBodies,
 };
 use crate::{
     DatabaseError, IntegrityProblem,
     check::ChainCheck,
     derived_rows::DerivedRows,
-    encoded::{decode_json, decode_record, from_db},
+    encoded::{decode_json, from_db},
 };
 
 impl SqliteStore {
@@ -137,6 +139,7 @@ fn check_events(
 
 /// Finds records that are damaged or cannot be parsed.
 fn check_records(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
+    let mut bodies = RecordBodies::new(read);
     let records = read.query_rows("SELECT key, body, checksum FROM records", [], |row| {
         let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
         let checksum = row.get(2)?;
@@ -144,7 +147,7 @@ fn check_records(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, Store
             .get_ref(1)?
             .as_str()
             .ok()
-            .and_then(|text| decode_record(&what(), text, checksum).ok());
+            .and_then(|text| bodies.decode_record(&what(), text, checksum).ok());
         Ok(Ok(record
             .is_none()
             .then(|| IntegrityProblem::Unreadable { what: what() })))
@@ -162,7 +165,7 @@ fn check_chains(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreE
         let counter = from_db(row.get(1)?);
         let previous = digest(2)?;
         let hash = digest(3)?;
-        let body = row.get_ref(4)?.as_str()?.into();
+        let body = entry_body(row.get_ref(4)?.as_str()?);
         let entry = |ledger: LedgerName| SealedEntry {
             ledger,
             counter,

@@ -1,0 +1,3 @@
+-- Bodies of events, records and entries may be stored without what they repeat: such a body begins with `~`. The tables stay
+-- as they are, and rows that were written before are read as before. The version keeps older programs from reading the new
+-- rows.
