@@ -45,6 +45,7 @@ mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
+mod search_shared;
 mod shared_beginnings;
 #[cfg(feature = "sqlite")]
 mod sqlite;
