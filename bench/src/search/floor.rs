@@ -29,9 +29,11 @@ const SEARCH: &str = "
 pub(super) struct FloorTable(Connection);
 
 impl FloorTable {
-    /// Opens a file.
+    /// Opens a file, with as much memory for its pages as a store has.
     pub(super) fn open(file: &Path) -> Fallible<Self> {
-        Ok(Self(Connection::open(file)?))
+        let connection = Connection::open(file)?;
+        connection.pragma_update(None, "cache_size", -16 * 1024)?;
+        Ok(Self(connection))
     }
 
     /// Writes all messages of a corpus to a new file.

@@ -95,7 +95,9 @@ fn machine_load() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     load.split_whitespace()
         .nth(1)
-        .map(|load| format!(" The load of the machine was {load}, and it has {processors} processors."))
+        .map(|load| {
+            format!(" The load of the machine was {load}, and it has {processors} processors.")
+        })
         .unwrap_or_default()
 }
 

@@ -11,6 +11,9 @@ use toolgate_core::{
 /// The number of documents with a term that are looked at for its frequency.
 pub(crate) const FREQUENCY_MATCHES: usize = 1_000;
 
+/// A term is very common if more than one in so many documents has it.
+const VERY_COMMON_SHARE: u64 = 20;
+
 /// How a database writes the parts of an expression. Words consist of letters and digits only, so
 /// that no text of a user can become an operator.
 pub(crate) trait ExpressionDialect {
@@ -167,16 +170,23 @@ impl<'s> TextCollector<'s> {
         });
     }
 
-    /// Returns the terms if the newest documents that have all of them have to be listed, too: they
-    /// may be older than the newest ones of each. A term with few documents makes that unnecessary,
-    /// since all of its documents are there already.
+    /// Returns terms if the newest documents that have all of them have to be listed, too: they may be
+    /// older than the newest ones of each.
+    ///
+    /// A term with few documents makes that unnecessary, since all of its documents are there already.
+    /// Very common terms are left out beside others: their long lists would be read to the end, and
+    /// leave out few documents.
     pub(crate) fn missing_terms(&mut self) -> Option<Vec<&'s MatchTerm>> {
-        let terms = &self.search.terms;
-        if terms.len() == 1 {
-            self.found.is_truncated = self.is_every_term_truncated;
+        self.found.is_truncated = self.is_every_term_truncated;
+        let documents = self.found.documents;
+        let lists = self.search.terms.iter().zip(&self.found.terms);
+        let telling = lists.filter(|(_, list)| list.frequency <= documents / VERY_COMMON_SHARE);
+        let mut terms: Vec<&MatchTerm> = telling.map(|(term, _)| &**term).collect();
+        if terms.is_empty() {
+            terms = self.search.terms.iter().map(|term| &**term).collect();
         }
-        let is_missing = self.is_every_term_truncated && terms.len() != 1;
-        is_missing.then(|| terms.iter().map(|term| &**term).collect())
+        // The documents of a single term are listed.
+        (self.is_every_term_truncated && terms.len() != 1).then_some(terms)
     }
 
     /// Adds the newest documents that have all terms.

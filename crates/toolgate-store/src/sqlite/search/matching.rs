@@ -121,7 +121,8 @@ impl SqliteReader<'_> {
         match frequency {
             TermFrequency::Known(frequency) => Ok(frequency),
             TermFrequency::Since(oldest, found) => {
-                let sql = "SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE id >= ?1 LIMIT ?2)";
+                let sql =
+                    "SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE id >= ?1 LIMIT ?2)";
                 let sample = params![oldest.get(), limit_to_db(FREQUENCY_SAMPLE)];
                 let seen = self.query_row(sql, sample, |row| row.get::<_, i64>(0))?;
                 let seen = usize::try_from(seen.unwrap_or(0)).unwrap_or(usize::MAX);
