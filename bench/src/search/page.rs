@@ -89,16 +89,27 @@ fn speed_section(title: &str, head: &str, rows: &[CostRow], messages: usize) -> 
     section
 }
 
-/// Returns how much other work the machine has, where the system says so.
+/// Returns how much other work the machine has, and whether this process comes before or after it, where
+/// the system says so.
 fn machine_load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let Some(load) = load.split_whitespace().nth(1) else {
+        return String::new();
+    };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    load.split_whitespace()
-        .nth(1)
-        .map(|load| {
-            format!(" The load of the machine was {load}, and it has {processors} processors.")
-        })
-        .unwrap_or_default()
+    let niceness = match niceness() {
+        Some(nice) if nice != 0 => format!(", and the bench ran with the niceness {nice}"),
+        Some(_) | None => String::new(),
+    };
+    format!(" The load of the machine was {load} on {processors} processors{niceness}.")
+}
+
+/// Returns the niceness of this process: negative values come before other work.
+fn niceness() -> Option<i32> {
+    let status = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in brackets may have blanks; the niceness is the 17th value behind it.
+    let (_, values) = status.rsplit_once(')')?;
+    values.split_whitespace().nth(16)?.parse().ok()
 }
 
 /// Replaces a section, or adds it at the end.
