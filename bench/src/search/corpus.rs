@@ -37,6 +37,7 @@ const TOOLS: [&str; 8] = [
 const MODELS: [&str; 2] = ["claude-sonnet-4-5", "gpt-5"];
 
 /// The source of all messages.
+#[derive(Clone)]
 pub(super) struct GeneratedCorpus {
     words: Vec<String>,
     /// The probability of a word or one before it.
@@ -82,12 +83,8 @@ impl GeneratedCorpus {
         &self.phrases
     }
 
-    /// Writes all messages to a store, in sessions over the last year, and shows each to `visit`.
-    pub(super) async fn write(
-        &mut self,
-        store: &StoreHandle,
-        mut visit: impl FnMut(&LogLine) -> Fallible<()>,
-    ) -> Fallible<()> {
+    /// Writes all messages to a store, in sessions over the last year.
+    pub(super) async fn write(&mut self, store: &StoreHandle) -> Fallible<()> {
         let sessions = self.messages.div_ceil(MESSAGES_PER_SESSION);
         let year = Duration::from_secs(365 * 86_400).as_micros() as i64;
         let begin = SystemClock::new().now().as_micros() - year;
@@ -97,7 +94,6 @@ impl GeneratedCorpus {
             let mut log = SessionLog::new(session as u64, Timestamp::from_micros(first), model);
             while self.made < self.messages.min((session + 1) * MESSAGES_PER_SESSION) {
                 let line = self.next_line();
-                visit(&line)?;
                 log.push(store, &line).await?;
             }
             log.flush(store).await?;
@@ -108,11 +104,16 @@ impl GeneratedCorpus {
         Ok(())
     }
 
-    /// Makes all messages again without writing them, for a database that has them.
-    pub(super) fn skip_all(&mut self) {
+    /// Makes all messages and shows each to `visit`, for a database that has them or another one.
+    pub(super) fn visit_all(
+        &mut self,
+        mut visit: impl FnMut(&LogLine) -> Fallible<()>,
+    ) -> Fallible<()> {
         while self.made < self.messages {
-            self.next_line();
+            let line = self.next_line();
+            visit(&line)?;
         }
+        Ok(())
     }
 
     fn next_line(&mut self) -> LogLine {

@@ -6,7 +6,9 @@
 
 mod corpus;
 mod embedder;
+mod erasing;
 mod evaluation;
+mod floor;
 mod log;
 mod page;
 mod postgres;

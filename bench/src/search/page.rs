@@ -12,8 +12,8 @@ const POSTGRES: &str = "## How fast it is on PostgreSQL\n";
 const QUALITY_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- search --only quality --write docs/reference/search.md`. The set is
 `bench/search`: messages, calls and results of made-up sessions, and queries with the documents that answer them, most of them
-paraphrased. It was committed before any ranking existed. Settings were chosen on the half `tune`; nothing was ever chosen on the
-half `held`. Recall@k is the share of the relevant documents among the first k hits, of those that could be there; MRR is the
+paraphrased. It was committed before any ranking existed. Settings were chosen on the half `tune`, among dozens of them, so its numbers are
+optimistic. Nothing was chosen on the half `held`, but its numbers were printed and seen while the ranking still changed. Recall@k is the share of the relevant documents among the first k hits, of those that could be there; MRR is the
 mean of 1 / the place of the first relevant one. Both are in points of 100. The semantic model is the local one.
 
 ";
@@ -21,7 +21,10 @@ mean of 1 / the place of the first relevant one. Both are in points of 100. The 
 const SPEED_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- search --only speed --write docs/reference/search.md`. The corpus is
 generated: words are as unevenly frequent as in real texts, and each message is an event in the log of a session. Times are
-wall time; p95 is what 95 of 100 searches stay below.
+wall time; p95 is what 95 of 100 searches stay below. Goals are judged by wall time, with everything else that the machine did; the
+processor time beside it is that of all threads of the search together. The floor of a rare word finds, ranks, cuts a snippet and reads the
+row of each document with FTS5 alone ([0107](../decisions/0107-how-search-is-measured.md)). Nothing is written during the searches, and
+the system has the file in its memory.
 
 ";
 
@@ -78,11 +81,35 @@ fn speed_section(title: &str, head: &str, rows: &[CostRow], messages: usize) -> 
     let mut section = format!("{title}{head}");
     let _ = writeln!(
         section,
-        "Measured with {messages} messages on {}\n",
-        page::place()
+        "Measured with {messages} messages on {}{}\n",
+        page::place(),
+        machine_load()
     );
     page::goal_table(&mut section, rows);
     section
+}
+
+/// Returns how much other work the machine has, and whether this process comes before or after it, where
+/// the system says so.
+fn machine_load() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let Some(load) = load.split_whitespace().nth(1) else {
+        return String::new();
+    };
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let niceness = match niceness() {
+        Some(nice) if nice != 0 => format!(", and the bench ran with the niceness {nice}"),
+        Some(_) | None => String::new(),
+    };
+    format!(" The load of the machine was {load} on {processors} processors{niceness}.")
+}
+
+/// Returns the niceness of this process: negative values come before other work.
+fn niceness() -> Option<i32> {
+    let status = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name in brackets may have blanks; the niceness is the 17th value behind it.
+    let (_, values) = status.rsplit_once(')')?;
+    values.split_whitespace().nth(16)?.parse().ok()
 }
 
 /// Replaces a section, or adds it at the end.

@@ -47,6 +47,7 @@ mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod session_columns;
 #[cfg(feature = "sqlite")]
+mod search_shared;
 mod shared_beginnings;
 #[cfg(feature = "sqlite")]
 mod short_text;

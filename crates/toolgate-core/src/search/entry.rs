@@ -44,11 +44,17 @@ impl IndexEntry {
 }
 
 /// How often each word of a document occurs, by hash; enough for ranking without reading the text.
+///
+/// It holds the bytes of the store as they are: of the hundreds of documents that a search ranks, only
+/// a few counts are looked at.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct WordCounts {
-    length: u32,
-    counts: Vec<(u32, u8)>,
+    /// The number of words in 4 bytes, then a row for each word, sorted.
+    bytes: Vec<u8>,
 }
+
+/// The bytes of a row: the hash of a word, and how often it occurs.
+const COUNT_ROW: usize = 5;
 
 impl WordCounts {
     fn count<'a>(
@@ -64,15 +70,19 @@ impl WordCounts {
         };
         words.for_each(&mut add);
         names.map(hash_name).for_each(&mut add);
-        Self {
-            length,
-            counts: counts.into_iter().collect(),
+        let mut bytes = Vec::with_capacity(4 + counts.len() * COUNT_ROW);
+        bytes.extend(length.to_le_bytes());
+        for (hash, count) in &counts {
+            bytes.extend(hash.to_le_bytes());
+            bytes.push(*count);
         }
+        Self { bytes }
     }
 
     /// Returns the number of words of the document.
     pub fn length(&self) -> u32 {
-        self.length
+        let length = self.bytes.first_chunk::<4>();
+        length.map_or(0, |length| u32::from_le_bytes(*length))
     }
 
     /// Returns how often a word occurs.
@@ -87,40 +97,30 @@ impl WordCounts {
 
     /// Returns the bytes that a store keeps.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(4 + self.counts.len() * 5);
-        bytes.extend(self.length.to_le_bytes());
-        for (hash, count) in &self.counts {
-            bytes.extend(hash.to_le_bytes());
-            bytes.push(*count);
-        }
-        bytes
+        self.bytes.clone()
     }
 
     /// Reads the bytes of a store. Damaged bytes give fewer counts: they only affect the order of
     /// hits.
     pub fn from_bytes(bytes: &[u8]) -> Self {
-        let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
-            return Self::default();
-        };
-        let counts = rest.chunks_exact(5).map(|row| {
-            let hash = u32::from_le_bytes([row[0], row[1], row[2], row[3]]);
-            (hash, row[4])
-        });
         Self {
-            length: u32::from_le_bytes(*length),
-            counts: counts.collect(),
+            bytes: bytes.to_vec(),
         }
     }
 
     fn find(&self, hash: u32) -> u8 {
-        let found = self.counts.binary_search_by_key(&hash, |(hash, _)| *hash);
-        found.map_or(0, |at| self.counts[at].1)
+        let rows = self.bytes.get(4..).unwrap_or_default();
+        let (rows, _) = rows.as_chunks::<COUNT_ROW>();
+        let hash_of = |row: &[u8; COUNT_ROW]| u32::from_le_bytes([row[0], row[1], row[2], row[3]]);
+        let found = rows.binary_search_by_key(&hash, hash_of);
+        found.map_or(0, |at| rows[at][4])
     }
 }
 
 impl fmt::Debug for WordCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WordCounts({} of {})", self.counts.len(), self.length)
+        let different = self.bytes.len().saturating_sub(4) / COUNT_ROW;
+        write!(f, "WordCounts({different} of {})", self.length())
     }
 }
 

@@ -41,8 +41,10 @@ pub(crate) async fn index_events(
     mut report: impl FnMut(u64),
 ) -> Result<SearchProgress, StoreError> {
     let mut progress = SearchProgress::default();
+    let mut listed = LISTED_SESSIONS;
     loop {
-        let stale = store.stale_sessions(LISTED_SESSIONS).await?;
+        let stale = store.stale_sessions(listed).await?;
+        let is_everything = stale.len() < listed;
         if stale.is_empty() {
             progress.is_complete = true;
             return Ok(progress);
@@ -63,10 +65,15 @@ pub(crate) async fn index_events(
             progress.events += done.events;
             report(progress.events);
         }
-        // Another process indexes the same sessions: it will finish them.
-        if progress.events == before && !is_moved {
+        if progress.events > before || is_moved {
+            continue;
+        }
+        // Another process indexes the same sessions and will finish them, or their logs are damaged.
+        // Sessions behind them must not wait for that.
+        if is_everything {
             return Ok(progress);
         }
+        listed = listed.saturating_mul(4);
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
-use hashbrown::HashSet;
-
-use crate::{MatchTerm, SearchDocumentId, SearchMode, TextMatches, TextSearch, WordCounts};
+use crate::{
+    MatchTerm, SearchDocumentId, SearchMode, TermMatches, TextMatches, TextSearch, WordCounts,
+};
 
 /// The number of hits that are ranked; pages end there.
 pub(crate) const RANK_DEPTH: usize = 200;
@@ -40,11 +40,12 @@ impl RankedDocument {
 
 /// Ranks the documents that a store found for words.
 pub fn rank_text(search: &TextSearch, found: &TextMatches) -> Vec<RankedDocument> {
-    let lists: Vec<_> = found
-        .terms
-        .iter()
-        .map(|list| list.ids.iter().copied().collect::<HashSet<_>>())
-        .collect();
+    let sorted = |list: &TermMatches| {
+        let mut ids = list.ids.clone();
+        ids.sort_unstable();
+        ids
+    };
+    let lists: Vec<Vec<SearchDocumentId>> = found.terms.iter().map(sorted).collect();
     let total = found.documents.max(1) as f32;
     let weights: Vec<f32> = found
         .terms
@@ -57,7 +58,7 @@ pub fn rank_text(search: &TextSearch, found: &TextMatches) -> Vec<RankedDocument
         let discount = SATURATION * (1.0 - LENGTH_WEIGHT + LENGTH_WEIGHT * length);
         let terms = search.terms.iter().zip(&weights).zip(&lists);
         let scores = terms.map(|((term, weight), list)| {
-            let count = count_term(term, counts, list.contains(&id));
+            let count = count_term(term, counts, list.binary_search(&id).is_ok());
             weight * count * (SATURATION + 1.0) / (count + discount)
         });
         scores.sum::<f32>()

@@ -198,7 +198,10 @@ impl SearchService {
         if request.query.is_empty() && filter.is_empty() {
             return Ok(Vec::new());
         }
-        self.index_new_events(answer).await?;
+        // A search by words notices by itself that something is not indexed.
+        if mode != SearchMode::Text {
+            self.index_new_events(answer).await?;
+        }
         let directories = if filter.projects.is_empty() {
             Vec::new()
         } else {
@@ -216,7 +219,8 @@ impl SearchService {
             async {
                 match mode {
                     SearchMode::Text | SearchMode::Hybrid => {
-                        self.rank_words(request, &required, answer, loaded).await
+                        self.rank_words(request, mode, &required, answer, loaded)
+                            .await
                     }
                     SearchMode::Semantic => Ok(Vec::new()),
                 }
@@ -246,6 +250,7 @@ impl SearchService {
     async fn rank_words(
         &self,
         request: &SearchRequest,
+        mode: SearchMode,
         required: &SearchRequirement,
         answer: &mut SearchAnswer,
         loaded: &mut LoadedDocuments,
@@ -257,7 +262,12 @@ impl SearchService {
             terms,
             required: required.clone(),
         };
-        let found = self.store.match_text(search.clone()).await?;
+        let mut found = self.store.match_text(search.clone()).await?;
+        // Nearly always everything is indexed, and then this was the only read of the store.
+        if found.is_behind && mode == SearchMode::Text {
+            self.index_new_events(answer).await?;
+            found = self.store.match_text(search.clone()).await?;
+        }
         if found.is_truncated {
             answer.notices.push(
                 "a word or filter matches very many documents, so only the newest of them were ranked"

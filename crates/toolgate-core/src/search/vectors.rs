@@ -1,5 +1,7 @@
 //! Vectors as bytes, and the scan that finds the nearest ones.
 
+use std::cmp::Reverse;
+
 use hashbrown::HashSet;
 
 use crate::{RankedDocument, SearchDocumentId};
@@ -11,6 +13,9 @@ const MAX_EXACT: usize = 100_000;
 /// The number of candidates of the first stage, per wanted hit. Each one is a look-up, and a million
 /// vectors were searched in half the time with 2 instead of 10.
 const COARSE_FACTOR: usize = 2;
+
+/// The number of rows of signs whose distances are computed before any is looked at.
+const SCANNED_AT_ONCE: usize = 256;
 
 /// Returns the bytes of a vector: its scale, and each dimension in 8 bits.
 pub fn encode_vector(vector: &[f32]) -> Vec<u8> {
@@ -179,15 +184,17 @@ impl VectorIndex {
         let is_allowed = |id: SearchDocumentId| allowed.is_none_or(|allowed| allowed.contains(&id));
         if self.is_coarse {
             let words = self.dimensions.div_ceil(64);
-            let distances = self.ids.iter().zip(self.signs.chunks_exact(words));
-            let ranked = distances
-                .filter(|(id, _)| is_allowed(**id))
-                .map(|(id, signs)| {
-                    let score = -(count_differences(&query.signs, signs) as f32);
-                    RankedDocument { id: *id, score }
-                });
-            let best = best_documents(ranked, limit.saturating_mul(COARSE_FACTOR));
-            return NearestVectors::Coarse(best.into_iter().map(|hit| hit.id).collect());
+            let most = limit.saturating_mul(COARSE_FACTOR);
+            let mut nearest = SignScan::new(&self.ids, most, is_allowed);
+            let rows = self.signs.chunks(words * SCANNED_AT_ONCE);
+            rows.enumerate().for_each(|(chunk, signs)| {
+                nearest.add_rows(
+                    chunk * SCANNED_AT_ONCE,
+                    signs.chunks_exact(words),
+                    &query.signs,
+                );
+            });
+            return NearestVectors::Coarse(nearest.into_ids());
         }
         let vectors = self.values.chunks_exact(self.dimensions);
         let rows = self.ids.iter().zip(&self.scales).zip(vectors);
@@ -198,6 +205,67 @@ impl VectorIndex {
                 RankedDocument { id: *id, score }
             });
         NearestVectors::Exact(best_documents(ranked, limit))
+    }
+}
+
+/// The nearest rows of signs so far.
+struct SignScan<'i, F> {
+    ids: &'i [SearchDocumentId],
+    most: usize,
+    is_allowed: F,
+    kept: Vec<SignDistance>,
+    /// Rows with more differences are not among the nearest.
+    farthest: u32,
+}
+
+/// The number of bits in which a row differs. Of equally distant documents the newer one is first.
+type SignDistance = (u32, Reverse<SearchDocumentId>);
+
+impl<'i, F: Fn(SearchDocumentId) -> bool> SignScan<'i, F> {
+    fn new(ids: &'i [SearchDocumentId], most: usize, is_allowed: F) -> Self {
+        Self {
+            ids,
+            most,
+            is_allowed,
+            kept: Vec::new(),
+            farthest: u32::MAX,
+        }
+    }
+
+    /// Adds rows, of which the first one has this number.
+    fn add_rows<'s>(&mut self, first: usize, rows: impl Iterator<Item = &'s [u64]>, query: &[u64]) {
+        // All distances first: a loop without branches becomes vector instructions.
+        let mut distances = [u32::MAX; SCANNED_AT_ONCE];
+        for (distance, signs) in distances.iter_mut().zip(rows) {
+            *distance = count_differences(query, signs);
+        }
+        let ids = self.ids.get(first..).unwrap_or_default();
+        for (distance, id) in distances.iter().zip(ids) {
+            // Far fewer rows are near enough than are allowed, so the distance is checked first.
+            if *distance <= self.farthest && (self.is_allowed)(*id) {
+                self.kept.push((*distance, Reverse(*id)));
+                if self.kept.len() >= self.most.saturating_mul(2).max(16) {
+                    self.drop_farther_half();
+                }
+            }
+        }
+    }
+
+    fn drop_farther_half(&mut self) {
+        if self.most < self.kept.len() {
+            self.kept.select_nth_unstable(self.most);
+            self.kept.truncate(self.most);
+        }
+        let farthest = self.kept.iter().map(|(distance, _)| *distance).max();
+        self.farthest = farthest.unwrap_or(0);
+    }
+
+    fn into_ids(mut self) -> Vec<SearchDocumentId> {
+        self.kept.sort_unstable();
+        // Two processes may have stored the vector of a document at the same time.
+        self.kept.dedup_by_key(|(_, id)| *id);
+        self.kept.truncate(self.most);
+        self.kept.into_iter().map(|(_, id)| id.0).collect()
     }
 }
 
@@ -331,6 +399,34 @@ mod tests {
             .similarity(&encode_vector(&vectors[7]))
             .expect("the same dimensions");
         assert!((exact - 1.0).abs() < 0.02);
+    }
+
+    #[test]
+    fn a_scan_of_signs_finds_the_nearest_allowed_ones_and_of_equal_ones_the_newest() {
+        // Vector n has n mod 61 negative dimensions, so that many are equally far from the query.
+        let vector = |n: usize| {
+            let sign = |d: usize| if d < n % 61 { -1.0 } else { 1.0 };
+            unit(&(0..64).map(sign).collect::<Vec<f32>>())
+        };
+        let count = 3 * SCANNED_AT_ONCE + 7;
+        let vectors: Vec<Vec<f32>> = (0..count).map(vector).collect();
+        let index = index(&vectors, 10);
+        let odd = (0..count).filter(|n| n % 2 == 1);
+        let odd: HashSet<SearchDocumentId> = odd.map(|n| SearchDocumentId::new(n as i64)).collect();
+        let query = VectorQuery::new(&vector(0));
+        for allowed in [None, Some(&odd)] {
+            let is_allowed = |n: &usize| {
+                allowed.is_none_or(|odd| odd.contains(&SearchDocumentId::new(*n as i64)))
+            };
+            let mut wanted: Vec<usize> = (0..count).filter(is_allowed).collect();
+            wanted.sort_by_key(|n| (n % 61, Reverse(*n)));
+            wanted.truncate(20 * COARSE_FACTOR);
+            let NearestVectors::Coarse(found) = index.nearest(&query, allowed, 20) else {
+                panic!("many vectors are compared by their signs first");
+            };
+            let found: Vec<usize> = found.iter().map(|id| id.get() as usize).collect();
+            assert_eq!(found, wanted);
+        }
     }
 
     #[test]

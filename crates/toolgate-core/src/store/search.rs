@@ -137,6 +137,8 @@ pub struct TextMatches {
     pub candidates: Vec<SearchCandidate>,
     /// True if older documents that have all terms were left out.
     pub is_truncated: bool,
+    /// True if there are events or titles that are not indexed yet.
+    pub is_behind: bool,
     /// Candidates that the store loaded along, because they are few; the others are loaded when they
     /// are hits.
     pub loaded: Vec<(SearchDocumentId, SearchDocument)>,

@@ -172,22 +172,13 @@ impl CatalogueStore for SqliteStore {
         session: SessionId,
         now: Timestamp,
     ) -> Result<ErasedSessions, StoreError> {
-        let erased = match self.unindex_session(session, now).await {
-            Ok(()) => {
-                self.queue_write(move |tx| tx.erase_session(session, now))
-                    .await
-            }
-            Err(error) => Err(error),
-        };
-        if erased.is_ok() {
-            // The session is erased in any case; the next checkpoint empties the log.
-            let _ = self.truncate_wal().await;
-        } else {
-            // What was not erased is indexed again.
-            self.queue_unsynced_write(move |tx| tx.reindex_traces(session))
-                .await?;
-        }
-        erased
+        self.unindex_session(session, now).await?;
+        let erased = self
+            .queue_write(move |tx| tx.erase_session(session, now))
+            .await?;
+        // The session is erased in any case; the next checkpoint empties the log.
+        let _ = self.truncate_wal().await;
+        Ok(erased)
     }
 }
 

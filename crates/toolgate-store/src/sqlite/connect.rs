@@ -24,6 +24,10 @@ const APPLICATION_ID: i64 = 0x7467_6174;
 /// The number of prepared statements that a connection caches; there are fewer different ones.
 const CACHED_STATEMENTS: usize = 128;
 
+/// The memory for pages of a connection that reads, in KiB: enough for the inner pages of the trees of
+/// a search index with a million documents. It is only used as far as it is needed.
+const READER_CACHE_KIB: i64 = 16 * 1024;
+
 /// Opens the connection for writing, and migrates the file if necessary.
 pub(super) fn open_writer(
     path: &Path,
@@ -45,6 +49,10 @@ pub(super) fn open_reader(
     options: &SqliteOptions,
 ) -> Result<Connection, DatabaseError> {
     open_connection(path, OpenFlags::SQLITE_OPEN_READ_ONLY, options)
+        .and_then(|connection| {
+            connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+            Ok(connection)
+        })
         .map_err(|error| database_error(path, error))
 }
 

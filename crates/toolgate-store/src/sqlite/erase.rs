@@ -42,8 +42,12 @@ impl SqliteStore {
             })
             .await?;
         for session in sessions {
-            let delete =
-                move |tx: &SqliteWriteTx<'_>| tx.delete_some_documents(session, UNINDEXED_AT_ONCE);
+            // The place up to which it is indexed is forgotten with its first documents: if the
+            // process ends before the session is erased, the next search indexes it again.
+            let delete = move |tx: &SqliteWriteTx<'_>| {
+                tx.forget_place(session)?;
+                tx.delete_some_documents(session, UNINDEXED_AT_ONCE)
+            };
             while self.queue_unsynced_write(delete).await? {}
         }
         Ok(())
@@ -114,11 +118,6 @@ impl SqliteWriteTx<'_> {
         }
         self.delete_records(&traces.record_names())?;
         Ok(erased)
-    }
-
-    /// Makes a session and those of its agents be indexed again.
-    pub(super) fn reindex_traces(&self, session: SessionId) -> Result<(), StoreError> {
-        self.forget_places(self.collect_traces(session)?.sessions())
     }
 
     /// Fails if a session is leased.

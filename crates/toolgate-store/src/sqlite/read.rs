@@ -33,6 +33,35 @@ impl SqliteReader<'_> {
         Ok(found)
     }
 
+    /// Looks up a row for each of many keys with one statement. Keys without a row are left out.
+    pub(super) fn query_each<K: Params, T>(
+        &self,
+        sql: &str,
+        keys: impl Iterator<Item = K>,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, StoreError> {
+        let failed = |error| StoreError::from(database_error(self.path, error));
+        let mut statement = self.connection.prepare_cached(sql).map_err(failed)?;
+        let mut found = Vec::with_capacity(keys.size_hint().0);
+        for key in keys {
+            let row = statement.query_row(key, &mut read).optional();
+            found.extend(row.map_err(failed)?);
+        }
+        Ok(found)
+    }
+
+    /// Makes all queries see the same state of the file, until the value is dropped. It also saves
+    /// each of them from locking the file anew.
+    pub(super) fn begin_snapshot(&self) -> Result<ReadSnapshot<'_>, StoreError> {
+        let begun = self
+            .connection
+            .prepare_cached("BEGIN")
+            .and_then(|mut begin| begin.execute([]));
+        begun
+            .map(|_| ReadSnapshot(self.connection))
+            .map_err(|error| database_error(self.path, error).into())
+    }
+
     pub(super) fn query_row<T>(
         &self,
         sql: &str,
@@ -46,6 +75,17 @@ impl SqliteReader<'_> {
         found
             .optional()
             .map_err(|error| database_error(self.path, error).into())
+    }
+}
+
+/// A transaction that only reads.
+pub(super) struct ReadSnapshot<'a>(&'a Connection);
+
+impl Drop for ReadSnapshot<'_> {
+    fn drop(&mut self) {
+        let ended = self.0.prepare_cached("ROLLBACK");
+        // A failure here means that SQLite has ended the transaction by itself.
+        let _ = ended.and_then(|mut end| end.execute([]));
     }
 }
 

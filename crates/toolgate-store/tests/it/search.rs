@@ -371,3 +371,122 @@ async fn a_session_that_could_not_be_erased_is_still_found() {
     store.erase_session(session(1), NOW).await.expect("erases");
     assert_eq!(count(&store, "walrus").await, 0);
 }
+
+/// What a process that is killed in the middle leaves behind: nothing is done after the failure.
+#[tokio::test]
+async fn an_erasure_that_stops_in_the_middle_leaves_everything_to_be_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    let texts: Vec<String> = (0..2_000).map(|n| format!("walrus {n}")).collect();
+    say(&store, session(1), &texts).await;
+    let title = SessionTitle::new("vexillology club").expect("visible");
+    store
+        .rename_session(session(1), title)
+        .await
+        .expect("renames");
+    service(&store)
+        .continue_index(|_| ())
+        .await
+        .expect("indexes");
+    assert_eq!(count(&store, "walrus").await, 100);
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    let fails = "CREATE TRIGGER fails BEFORE DELETE ON search_documents WHEN old.sequence = 1900
+                 BEGIN SELECT raise(ABORT, 'no'); END";
+    connection.execute_batch(fails).expect("writes");
+    assert!(store.erase_session(session(1), NOW).await.is_err());
+    drop(store);
+    let left = "SELECT count(*) FROM search_documents";
+    let left: i64 = connection
+        .query_row(left, [], |row| row.get(0))
+        .expect("reads");
+    assert!(
+        (1..2_001).contains(&left),
+        "it stopped in the middle: {left}"
+    );
+    // Another process searches.
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    for text in [
+        "\"walrus 0\"",
+        "\"walrus 1000\"",
+        "\"walrus 1999\"",
+        "vexillology",
+    ] {
+        assert_eq!(count(&store, text).await, 1, "{text}");
+    }
+    let counts = store.search_counts(None).await.expect("counts");
+    assert_eq!((counts.documents, counts.stale_sessions), (2_001, 0));
+    connection
+        .execute_batch("DROP TRIGGER fails")
+        .expect("writes");
+    store.erase_session(session(1), NOW).await.expect("erases");
+    for text in ["walrus", "vexillology"] {
+        assert_eq!(count(&store, text).await, 0);
+        assert_eq!(files_with(directory.path(), text), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_log_makes_neither_a_search_nor_indexing_fail() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    let texts: Vec<String> = (0..20).map(|n| format!("walrus {n}")).collect();
+    say(&store, session(1), &texts).await;
+    assert_eq!(count(&store, "walrus").await, 20);
+    // More sessions with a damaged end than are listed at a time, then one that is whole.
+    for n in 2..=90 {
+        say(&store, session(n), &texts[..4]).await;
+    }
+    let connection = rusqlite::Connection::open(&path).expect("opens");
+    let damage = "UPDATE events SET body = replace(body, 'walrus', 'walnut') WHERE sequence = 3;
+                  DELETE FROM events WHERE sequence = 4";
+    connection.execute_batch(damage).expect("writes");
+    say(&store, session(91), &["otter".to_owned()]).await;
+    let progress = service(&store).continue_index(|_| ()).await;
+    assert!(!progress.expect("indexes").is_complete);
+    assert_eq!(
+        count(&store, "otter").await,
+        1,
+        "sessions behind are indexed"
+    );
+    assert_eq!(count(&store, "walrus session:00000001").await, 18);
+    for mode in SearchMode::ALL {
+        let request = SearchRequest::new("walrus").mode(mode).limit(100);
+        let answer = service(&store).search(&request).await.expect("searches");
+        assert!(answer.hits.len() >= 18, "{mode}: {}", answer.hits.len());
+        let damaged = |hit: &&toolgate_core::SearchHit| matches!(hit.sequence, 3 | 4);
+        assert_eq!(answer.hits.iter().filter(damaged).count(), 0, "{mode}");
+    }
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn vectors_that_are_written_during_an_erasure_do_not_outlive_it() {
+    use sqlx::{Connection, Executor};
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let url = database.url();
+    let store = toolgate_store::PostgresStore::connect(&url).await;
+    let store = StoreHandle::new(store.expect("connects"));
+    say(&store, session(1), &["walrus".to_owned()]).await;
+    assert_eq!(count(&store, "walrus").await, 1);
+    // Another process has embedded the document and has not committed yet.
+    let mut other = sqlx::PgConnection::connect(&url).await.expect("connects");
+    let embed = "BEGIN; UPDATE search_documents SET embedded = 1;
+                 INSERT INTO search_vectors (document, embedder, vector) SELECT id, 1, 'v' FROM search_documents;
+                 INSERT INTO search_signs (number, document, embedder, signs) SELECT 1, id, 1, 's' FROM search_documents";
+    other.execute(embed).await.expect("writes");
+    let erasing = tokio::spawn(async move { store.erase_session(session(1), NOW).await });
+    let mut third = sqlx::PgConnection::connect(&url).await.expect("connects");
+    let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    while third.fetch_optional(waits).await.expect("reads").is_none() {
+        tokio::task::yield_now().await;
+    }
+    other.execute("COMMIT").await.expect("commits");
+    erasing.await.expect("ends").expect("erases");
+    let left = "SELECT 1 FROM search_vectors UNION ALL SELECT 1 FROM search_signs";
+    assert!(third.fetch_optional(left).await.expect("reads").is_none());
+    database.drop().await;
+}

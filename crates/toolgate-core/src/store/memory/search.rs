@@ -109,6 +109,10 @@ impl SearchStore for MemoryStore {
         let mut found = TextMatches {
             documents: index.entries.len() as u64,
             average_length: average_length(index),
+            is_behind: state
+                .sessions
+                .values()
+                .any(|known| known.revision() > known.indexed || known.is_retitled),
             ..TextMatches::default()
         };
         let mut ids = BTreeSet::new();

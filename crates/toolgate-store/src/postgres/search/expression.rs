@@ -1,59 +1,39 @@
-//! Queries and documents in the language of `tsquery` and `tsvector`. Words consist of letters and
-//! digits only, so that no text of a user can become an operator.
+//! Queries and documents in the language of `tsquery` and `tsvector`.
 
 use std::collections::BTreeMap;
 
-use toolgate_core::{IndexEntry, MatchTerm, SearchFacet, SearchRequirement};
+use toolgate_core::{IndexEntry, MatchTerm, SearchFacet};
 
-/// Returns the query for documents that have all terms and fulfil a requirement; none if no document
-/// can.
-pub(super) fn match_expression(
-    terms: &[&MatchTerm],
-    required: &SearchRequirement,
-) -> Option<String> {
-    let mut parts: Vec<String> = terms.iter().map(|term| term_expression(term)).collect();
-    parts.extend(required.phrases.iter().map(term_expression));
-    for group in &required.facets {
-        parts.push(facet_expression(group)?);
-    }
-    if parts.is_empty() {
-        parts.extend(facet_expression(&[SearchFacet::any()]));
-    }
-    parts.extend(
-        required
-            .excluded
-            .iter()
-            .map(|term| format!("!{}", term_expression(term))),
-    );
-    Some(parts.join(" & "))
-}
+use crate::search_shared::ExpressionDialect;
 
-fn term_expression(term: &MatchTerm) -> String {
-    let last = term.words.len() - 1;
-    let words = term.words.iter().enumerate().map(|(at, word)| {
-        let star = if term.is_prefix && at == last {
-            ":*"
-        } else {
-            ""
+/// The language of `tsquery`.
+pub(super) struct TsqueryDialect;
+
+impl ExpressionDialect for TsqueryDialect {
+    fn write_term(term: &MatchTerm) -> String {
+        let star = if term.is_prefix { ":*" } else { "" };
+        let words: Vec<String> = term.words.iter().map(|word| format!("'{word}'")).collect();
+        let words = words.join(" <-> ") + star;
+        match &term.joined {
+            Some(joined) => format!("(({words}) | '={joined}'{star})"),
+            None => format!("({words})"),
+        }
+    }
+
+    fn write_facets(group: &[SearchFacet]) -> String {
+        let one = |facet: &SearchFacet| {
+            let star = if facet.is_prefix() { ":*" } else { "" };
+            format!("':{}'{star}", facet.token())
         };
-        format!("'{word}'{star}")
-    });
-    let words: Vec<String> = words.collect();
-    let words = words.join(" <-> ");
-    let star = if term.is_prefix { ":*" } else { "" };
-    match &term.joined {
-        Some(joined) => format!("(({words}) | '={joined}'{star})"),
-        None => format!("({words})"),
+        let tokens: Vec<String> = group.iter().map(one).collect();
+        format!("({})", tokens.join(" | "))
     }
-}
 
-fn facet_expression(group: &[SearchFacet]) -> Option<String> {
-    let one = |facet: &SearchFacet| {
-        let star = if facet.is_prefix() { ":*" } else { "" };
-        format!("':{}'{star}", facet.token())
-    };
-    let tokens: Vec<String> = group.iter().map(one).collect();
-    (!tokens.is_empty()).then(|| format!("({})", tokens.join(" | ")))
+    fn combine(wanted: &[String], excluded: &[String]) -> String {
+        let excluded = excluded.iter().map(|term| format!("!{term}"));
+        let parts: Vec<String> = wanted.iter().cloned().chain(excluded).collect();
+        parts.join(" & ")
+    }
 }
 
 /// Returns the lexemes of a document: words with their places, names and facts without.

@@ -1,67 +1,62 @@
 //! Finds documents by words: the newest ones of each word, and how frequent it is.
 
-use std::collections::BTreeSet;
-
 use sqlx::Row;
 use toolgate_core::{
-    FREQUENCY_SAMPLE, MatchTerm, SearchCandidate, SearchDocumentId, SearchRequirement, StoreError,
-    TermMatches, TextMatches, TextSearch, WordCounts, estimate_frequency,
+    FREQUENCY_SAMPLE, MatchTerm, SEARCH_INDEX_VERSION, SearchCandidate, SearchDocumentId,
+    SearchRequirement, StoreError, TextMatches, TextSearch, WordCounts, estimate_frequency,
 };
 
-use super::expression::match_expression;
+use super::expression::TsqueryDialect;
 use crate::{
     encoded::{from_db, limit_to_db},
     postgres::read::PostgresReader,
+    search_shared::{
+        FREQUENCY_MATCHES, IndexNumbers, NewestRows, TermFrequency, TextCollector, limits_term,
+        match_expression,
+    },
 };
-
-/// The number of documents with a term that are looked at for its frequency.
-const FREQUENCY_MATCHES: usize = 1_000;
-
-/// The newest documents that match.
-pub(super) struct NewestRows {
-    pub(super) ids: Vec<SearchDocumentId>,
-    pub(super) is_truncated: bool,
-}
 
 impl PostgresReader {
     pub(super) async fn match_text(&self, search: &TextSearch) -> Result<TextMatches, StoreError> {
-        let ask = || sqlx::query("SELECT documents, words FROM search_state");
-        let state = self.query_row(ask, |row| {
-            Ok((from_db(row.try_get(0)?), from_db(row.try_get(1)?)))
-        });
-        let (documents, words) = state.await?.unwrap_or_default();
-        let mut found = TextMatches {
-            documents,
-            average_length: words as f32 / documents.max(1) as f32,
-            ..TextMatches::default()
-        };
-        let mut ids = BTreeSet::new();
-        let mut is_any_truncated = search.terms.is_empty();
+        let index = self.index_numbers().await?;
+        let mut collector = TextCollector::new(search, &index);
         for term in &search.terms {
             let list = self
                 .newest_rows(&[term], &search.required, search.most_per_term)
                 .await?;
-            ids.extend(list.ids.iter().map(|id| id.get()));
-            is_any_truncated |= list.is_truncated;
-            found.is_truncated = list.is_truncated;
-            found.terms.push(TermMatches {
-                frequency: self
-                    .term_frequency(term, &search.required, &list, documents)
-                    .await?,
-                ids: list.ids,
-            });
-        }
-        // Documents with all words may be older than the newest ones of a common word.
-        if is_any_truncated && search.terms.len() != 1 {
-            let all: Vec<&MatchTerm> = search.terms.iter().map(|term| &**term).collect();
-            let list = self
-                .newest_rows(&all, &search.required, search.most_per_term)
+            let frequency = self
+                .term_frequency(term, &search.required, &list, index.documents)
                 .await?;
-            ids.extend(list.ids.iter().map(|id| id.get()));
-            found.is_truncated = list.is_truncated;
+            collector.add_term(list, frequency);
         }
-        found.candidates = self.load_candidates(ids.into_iter().collect()).await?;
-        Ok(found)
+        if let Some(terms) = collector.missing_terms() {
+            let list = self
+                .newest_rows(&terms, &search.required, search.most_per_term)
+                .await?;
+            collector.add_all_terms(list);
+        }
+        let ids = collector.ids().map(|id| id.get()).collect();
+        let candidates = self.load_candidates(ids).await?;
+        Ok(collector.finish(candidates))
+    }
+
+    async fn index_numbers(&self) -> Result<IndexNumbers, StoreError> {
+        let sql = "SELECT documents, words, version,
+                       EXISTS (SELECT 1 FROM sessions WHERE revision > indexed OR is_retitled)
+                   FROM search_state";
+        let found = self.query_row(
+            || sqlx::query(sql),
+            |row| {
+                let version: i64 = row.try_get(2)?;
+                let is_ours = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
+                Ok(IndexNumbers {
+                    documents: from_db(row.try_get(0)?),
+                    words: from_db(row.try_get(1)?),
+                    is_behind: row.try_get::<bool, _>(3)? || !is_ours,
+                })
+            },
+        );
+        Ok(found.await?.unwrap_or_default())
     }
 
     /// Returns the newest documents that have all terms and fulfil a requirement.
@@ -71,11 +66,8 @@ impl PostgresReader {
         required: &SearchRequirement,
         limit: usize,
     ) -> Result<NewestRows, StoreError> {
-        let Some(wanted) = match_expression(terms, required) else {
-            return Ok(NewestRows {
-                ids: Vec::new(),
-                is_truncated: false,
-            });
+        let Some(wanted) = match_expression::<TsqueryDialect>(terms, required) else {
+            return Ok(NewestRows::default());
         };
         let (first, end) = required.id_range();
         let after = required.after.map_or(i64::MIN, |after| after.as_micros());
@@ -92,12 +84,10 @@ impl PostgresReader {
                 .bind(before)
                 .bind(limit_to_db(limit.saturating_add(1)))
         };
-        let mut ids = self
+        let ids = self
             .query_rows(ask, |row| Ok(SearchDocumentId::new(row.try_get(0)?)))
             .await?;
-        let is_truncated = ids.len() > limit;
-        ids.truncate(limit);
-        Ok(NewestRows { ids, is_truncated })
+        Ok(NewestRows::cut(ids, limit))
     }
 
     async fn term_frequency(
@@ -107,18 +97,18 @@ impl PostgresReader {
         list: &NewestRows,
         documents: u64,
     ) -> Result<u64, StoreError> {
-        let everywhere;
-        let newest = if required.is_empty() {
-            list
-        } else {
+        let frequency = if limits_term(required, term) {
             let nothing = SearchRequirement::default();
-            everywhere = self
+            let everywhere = self
                 .newest_rows(&[term], &nothing, FREQUENCY_MATCHES)
                 .await?;
-            &everywhere
+            everywhere.frequency()
+        } else {
+            list.frequency()
         };
-        match newest.ids.last() {
-            Some(oldest) if newest.is_truncated => {
+        match frequency {
+            TermFrequency::Known(frequency) => Ok(frequency),
+            TermFrequency::Since(oldest, found) => {
                 let sql = "SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE id >= $1 LIMIT $2) AS sample";
                 let ask = || {
                     sqlx::query(sql)
@@ -129,9 +119,8 @@ impl PostgresReader {
                     .query_row(ask, |row| Ok(row.try_get::<i64, _>(0)?))
                     .await?;
                 let seen = usize::try_from(seen.unwrap_or(0)).unwrap_or(usize::MAX);
-                Ok(estimate_frequency(newest.ids.len(), seen, documents))
+                Ok(estimate_frequency(found, seen, documents))
             }
-            Some(_) | None => Ok(newest.ids.len() as u64),
         }
     }
 

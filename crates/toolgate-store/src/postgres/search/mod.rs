@@ -20,7 +20,10 @@ use super::{
     id::PgUuid,
     read::{PostgresReader, RowError, time_column, uuid_column},
 };
-use crate::encoded::{decode_event, from_db, limit_to_db};
+use crate::{
+    encoded::{decode_event, from_db, limit_to_db},
+    search_shared::DocumentPlace,
+};
 
 impl SearchStore for PostgresStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
@@ -62,7 +65,10 @@ impl SearchStore for PostgresStore {
         );
         let ask = || sqlx::query(AssertSqlSafe(sql.clone())).bind(numbers.clone());
         let found = self.reads.query_rows(ask, document_row).await?;
-        Ok(found.into_iter().flatten().collect())
+        let found = found.into_iter();
+        Ok(found
+            .filter_map(|(place, document)| Some((place.id, document?)))
+            .collect())
     }
 
     async fn unembedded_documents(
@@ -85,7 +91,11 @@ impl SearchStore for PostgresStore {
                 .bind(limit_to_db(limit))
         };
         let found = self.reads.query_rows(ask, document_row).await?;
-        Ok(found.into_iter().flatten().collect())
+        let found = found.into_iter().map(|(place, document)| {
+            let document = document.unwrap_or_else(|| place.empty_document());
+            (place.id, document)
+        });
+        Ok(found.collect())
     }
 
     async fn put_vectors(
@@ -140,27 +150,36 @@ const DOCUMENT_SQL: &str =
      FROM search_documents JOIN sessions ON sessions.id = search_documents.session
          LEFT JOIN events ON events.session = search_documents.session AND events.sequence = search_documents.sequence";
 
-/// Derives a document from its event, or from the title that is indexed.
-fn document_row(row: &PgRow) -> Result<Option<(SearchDocumentId, SearchDocument)>, RowError> {
-    let id = SearchDocumentId::new(row.try_get(0)?);
-    let session = SessionId::new(row.try_get::<PgUuid, _>(1)?.0);
-    let sequence = from_db(row.try_get(2)?);
-    let project: Option<Arc<str>> = row.try_get::<Option<&str>, _>(3)?.map(Arc::from);
-    if let Some(body) = row.try_get::<Option<&str>, _>(5)? {
-        let event = decode_event(session, sequence, body, row.try_get(6)?)?;
-        let document = SearchDocument::from_event(&event, project.as_ref());
-        return Ok(document.map(|document| (id, document)));
-    }
-    let title = row
-        .try_get::<Option<&str>, _>(7)?
-        .and_then(SessionTitle::new);
-    let at = time_column(row, 4)?;
-    Ok(title.map(|title| {
-        (
-            id,
-            SearchDocument::from_title(session, &title, project.as_ref(), at),
-        )
-    }))
+/// Derives a document from its event, or from the title that is indexed. One whose event is missing or
+/// damaged has no text: the others are found all the same.
+fn document_row(row: &PgRow) -> Result<(DocumentPlace, Option<SearchDocument>), RowError> {
+    let place = DocumentPlace {
+        id: SearchDocumentId::new(row.try_get(0)?),
+        session: SessionId::new(row.try_get::<PgUuid, _>(1)?.0),
+        sequence: from_db(row.try_get(2)?),
+        project: row.try_get::<Option<&str>, _>(3)?.map(Arc::from),
+        at: time_column(row, 4)?,
+    };
+    let project = place.project.as_ref();
+    let body = row.try_get::<Option<&str>, _>(5)?;
+    let title = row.try_get::<Option<&str>, _>(7)?;
+    let document = match (body, title.and_then(SessionTitle::new)) {
+        (Some(body), _) => {
+            match decode_event(place.session, place.sequence, body, row.try_get(6)?) {
+                Ok(event) => SearchDocument::from_event(&event, project),
+                Err(StoreError::Damaged { .. }) => None,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        (None, Some(title)) if place.sequence == 0 => Some(SearchDocument::from_title(
+            place.session,
+            &title,
+            project,
+            place.at,
+        )),
+        (None, _) => None,
+    };
+    Ok((place, document))
 }
 
 fn stale_row(row: &PgRow) -> Result<StaleSession, RowError> {

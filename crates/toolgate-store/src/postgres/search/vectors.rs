@@ -9,7 +9,10 @@ use toolgate_core::{
     VectorSearch, best_documents,
 };
 
-use crate::postgres::read::PostgresReader;
+use crate::{
+    postgres::read::PostgresReader,
+    search_shared::{CachedVectors, StoredVectors, VectorSource},
+};
 
 /// The number of vectors that are loaded at a time.
 const PAGE_VECTORS: i64 = 20_000;
@@ -18,16 +21,6 @@ const PAGE_VECTORS: i64 = 20_000;
 /// searches do not load them twice.
 #[derive(Clone, Default)]
 pub(in crate::postgres) struct PostgresVectorCache(Arc<Mutex<Option<CachedVectors>>>);
-
-struct CachedVectors {
-    embedder: i64,
-    dimensions: usize,
-    /// Counts erasures: after one, everything is loaded again.
-    erasures: i64,
-    /// The number of the last vector that is loaded.
-    last: i64,
-    index: VectorIndex,
-}
 
 impl PostgresVectorCache {
     pub(super) async fn match_vectors(
@@ -82,35 +75,28 @@ impl PostgresReader {
     ) -> Result<&'c VectorIndex, StoreError> {
         let sql = "SELECT erasures, (SELECT coalesce(max(number), 0) FROM search_vectors) FROM search_state";
         let ask = || sqlx::query(sql);
-        let state = self
-            .query_row(ask, |row| Ok((row.try_get(0)?, row.try_get(1)?)))
-            .await?;
-        let (erasures, newest): (i64, i64) = state.unwrap_or_default();
-        let is_current = |cached: &CachedVectors| {
-            cached.embedder == embedder
-                && cached.dimensions == dimensions
-                && cached.erasures == erasures
-        };
-        let kept = cached.take().filter(is_current);
-        let expected = usize::try_from(newest).unwrap_or(usize::MAX);
-        let mut vectors = kept.unwrap_or_else(|| CachedVectors {
-            embedder,
-            dimensions,
-            erasures,
-            last: 0,
-            index: VectorIndex::new(dimensions, expected),
+        let stored = self.query_row(ask, |row| {
+            Ok(StoredVectors {
+                erasures: row.try_get(0)?,
+                newest: row.try_get(1)?,
+            })
         });
-        while newest > vectors.last && self.load_page(&mut vectors).await? {}
+        let stored = stored.await?.unwrap_or_default();
+        let mut vectors = CachedVectors::keep(cached.take(), embedder, dimensions, &stored);
+        while stored.newest > vectors.last && self.load_page(&mut vectors).await? {}
         Ok(&cached.insert(vectors).index)
     }
 
     /// Loads a page of vectors. Returns false if there were none.
     async fn load_page(&self, vectors: &mut CachedVectors) -> Result<bool, StoreError> {
-        let is_coarse = vectors.index.is_coarse();
-        let sql = if is_coarse {
-            "SELECT number, document, signs FROM search_signs WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
-        } else {
-            "SELECT number, document, vector FROM search_vectors WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
+        let source = vectors.source();
+        let sql = match source {
+            VectorSource::Signs => {
+                "SELECT number, document, signs FROM search_signs WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
+            }
+            VectorSource::Vectors => {
+                "SELECT number, document, vector FROM search_vectors WHERE number > $1 AND embedder = $2 ORDER BY number LIMIT $3"
+            }
         };
         let last = vectors.last;
         let embedder = vectors.embedder;
@@ -130,12 +116,7 @@ impl PostgresReader {
         });
         let page = page.await?;
         for (number, document, bytes) in &page {
-            vectors.last = *number;
-            if is_coarse {
-                vectors.index.add_signs(*document, bytes);
-            } else {
-                vectors.index.add_vector(*document, bytes);
-            }
+            vectors.add(source, *number, *document, bytes);
         }
         Ok(!page.is_empty())
     }

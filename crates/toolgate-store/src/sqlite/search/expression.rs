@@ -1,44 +1,42 @@
-//! Queries in the language of FTS5. Words consist of letters and digits only, so that no text of a
-//! user can become an operator.
+//! Queries in the language of FTS5.
 
-use toolgate_core::{MatchTerm, SearchFacet, SearchRequirement};
+use toolgate_core::{MatchTerm, SearchFacet};
 
-/// Returns the query for documents that have all terms and fulfil a requirement; none if no document
-/// can.
-pub(super) fn match_expression(
-    terms: &[&MatchTerm],
-    required: &SearchRequirement,
-) -> Option<String> {
-    let mut parts: Vec<String> = terms.iter().map(|term| term_expression(term)).collect();
-    parts.extend(required.phrases.iter().map(term_expression));
-    for group in &required.facets {
-        parts.push(facet_expression(group)?);
-    }
-    if parts.is_empty() {
-        parts.extend(facet_expression(&[SearchFacet::any()]));
-    }
-    let wanted = parts.join(" AND ");
-    if required.excluded.is_empty() {
-        return Some(wanted);
-    }
-    let excluded: Vec<String> = required.excluded.iter().map(term_expression).collect();
-    Some(format!("({wanted}) NOT ({})", excluded.join(" OR ")))
-}
+use crate::search_shared::ExpressionDialect;
 
-fn term_expression(term: &MatchTerm) -> String {
-    let star = if term.is_prefix { " *" } else { "" };
-    let words = format!("words : \"{}\"{star}", term.words.join(" "));
-    match &term.joined {
-        Some(joined) => format!("({words} OR names : \"{joined}\"{star})"),
-        None => format!("({words})"),
-    }
-}
+/// The language of FTS5.
+pub(super) struct Fts5Dialect;
 
-fn facet_expression(group: &[SearchFacet]) -> Option<String> {
-    let one = |facet: &SearchFacet| {
-        let star = if facet.is_prefix() { " *" } else { "" };
-        format!("\"{}\"{star}", facet.token())
-    };
-    let tokens: Vec<String> = group.iter().map(one).collect();
-    (!tokens.is_empty()).then(|| format!("facets : ({})", tokens.join(" OR ")))
+impl ExpressionDialect for Fts5Dialect {
+    fn write_term(term: &MatchTerm) -> String {
+        let star = if term.is_prefix { " *" } else { "" };
+        match (&term.joined, term.words.as_slice()) {
+            // One look-up in two columns, instead of two.
+            (Some(joined), [only]) if joined == only => {
+                format!("({{words names}} : \"{only}\"{star})")
+            }
+            (Some(joined), words) => {
+                let words = words.join(" ");
+                format!("(words : \"{words}\"{star} OR names : \"{joined}\"{star})")
+            }
+            (None, words) => format!("(words : \"{}\"{star})", words.join(" ")),
+        }
+    }
+
+    fn write_facets(group: &[SearchFacet]) -> String {
+        let one = |facet: &SearchFacet| {
+            let star = if facet.is_prefix() { " *" } else { "" };
+            format!("\"{}\"{star}", facet.token())
+        };
+        let tokens: Vec<String> = group.iter().map(one).collect();
+        format!("facets : ({})", tokens.join(" OR "))
+    }
+
+    fn combine(wanted: &[String], excluded: &[String]) -> String {
+        let wanted = wanted.join(" AND ");
+        if excluded.is_empty() {
+            return wanted;
+        }
+        format!("({wanted}) NOT ({})", excluded.join(" OR "))
+    }
 }

@@ -1,74 +1,71 @@
 //! Finds documents by words: the newest ones of each word, and how frequent it is.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use rusqlite::params;
 use toolgate_core::{
-    FREQUENCY_SAMPLE, MatchTerm, SearchCandidate, SearchDocumentId, SearchRequirement, StoreError,
-    TermMatches, TextMatches, TextSearch, WordCounts, estimate_frequency,
+    FREQUENCY_SAMPLE, MatchTerm, SEARCH_INDEX_VERSION, SearchCandidate, SearchDocumentId,
+    SearchRequirement, SessionId, StoreError, TextMatches, TextSearch, WordCounts,
+    estimate_frequency,
 };
-use uuid::Uuid;
 
-use super::expression::match_expression;
+use super::{DOCUMENT_COLUMNS, document_row, expression::Fts5Dialect};
 use crate::{
     encoded::{from_db, limit_to_db},
-    sqlite::read::{SqliteReader, uuid_column},
+    search_shared::{
+        DocumentPlace, FREQUENCY_MATCHES, IndexNumbers, NewestRows, TermFrequency, TextCollector,
+        limits_term, match_expression,
+    },
+    sqlite::{
+        read::{SqliteReader, uuid_column},
+        transaction::session_bytes,
+    },
 };
-
-/// The number of documents with a term that are looked at for its frequency.
-const FREQUENCY_MATCHES: usize = 1_000;
 
 /// The number of candidates that are loaded in the same read: they are all hits of the first page.
 const LOADED_ALONG: usize = 10;
 
-/// The newest documents that match.
-pub(super) struct NewestRows {
-    pub(super) ids: Vec<SearchDocumentId>,
-    pub(super) is_truncated: bool,
-}
-
 impl SqliteReader<'_> {
+    /// Finds the documents of a search by words. All queries see the same state of the file.
     pub(super) fn match_text(&self, search: &TextSearch) -> Result<TextMatches, StoreError> {
-        let sql = "SELECT documents, words FROM search_state";
-        let state = self.query_row(sql, [], |row| {
-            Ok((from_db(row.get(0)?), from_db(row.get(1)?)))
-        })?;
-        let (documents, words) = state.unwrap_or_default();
-        let mut found = TextMatches {
-            documents,
-            average_length: words as f32 / documents.max(1) as f32,
-            ..TextMatches::default()
-        };
-        let mut ids = BTreeSet::new();
-        let mut is_any_truncated = search.terms.is_empty();
+        let _snapshot = self.begin_snapshot()?;
+        let index = self.index_numbers()?;
+        let mut collector = TextCollector::new(search, &index);
         for term in &search.terms {
             let list = self.newest_rows(&[term], &search.required, search.most_per_term)?;
-            ids.extend(list.ids.iter().copied());
-            is_any_truncated |= list.is_truncated;
-            found.is_truncated = list.is_truncated;
-            found.terms.push(TermMatches {
-                frequency: self.term_frequency(term, &search.required, &list, documents)?,
-                ids: list.ids,
-            });
+            let frequency = self.term_frequency(term, &search.required, &list, index.documents)?;
+            collector.add_term(list, frequency);
         }
-        // Documents with all words may be older than the newest ones of a common word.
-        if is_any_truncated && search.terms.len() != 1 {
-            let all: Vec<&MatchTerm> = search.terms.iter().map(|term| &**term).collect();
-            let list = self.newest_rows(&all, &search.required, search.most_per_term)?;
-            ids.extend(list.ids);
-            found.is_truncated = list.is_truncated;
+        if let Some(terms) = collector.missing_terms() {
+            let list = self.newest_rows(&terms, &search.required, search.most_per_term)?;
+            collector.add_all_terms(list);
         }
-        let mut shown = ShownSessions::default();
-        for id in ids {
-            found
-                .candidates
-                .extend(self.load_candidate(id, &mut shown)?);
+        let is_few = collector.ids().len() <= LOADED_ALONG;
+        let rows = self.load_candidates(collector.ids())?;
+        let mut loaded = Vec::new();
+        for (row, _) in rows.iter().filter(|_| is_few) {
+            loaded.extend(self.load_hit(row)?.map(|document| (row.id, document)));
         }
-        if found.candidates.len() <= LOADED_ALONG {
-            found.loaded =
-                self.load_documents(found.candidates.iter().map(|candidate| candidate.id))?;
-        }
+        let candidates = rows.into_iter().map(|(_, candidate)| candidate);
+        let mut found = collector.finish(candidates.collect());
+        found.loaded = loaded;
         Ok(found)
+    }
+
+    fn index_numbers(&self) -> Result<IndexNumbers, StoreError> {
+        let sql = "SELECT documents, words, version,
+                       EXISTS (SELECT 1 FROM sessions WHERE revision > indexed OR is_retitled = 1)
+                   FROM search_state";
+        let found = self.query_row(sql, [], |row| {
+            let version: i64 = row.get(2)?;
+            let is_ours = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
+            Ok(IndexNumbers {
+                documents: from_db(row.get(0)?),
+                words: from_db(row.get(1)?),
+                is_behind: row.get::<_, bool>(3)? || !is_ours,
+            })
+        })?;
+        Ok(found.unwrap_or_default())
     }
 
     /// Returns the newest documents that have all terms and fulfil a requirement.
@@ -78,16 +75,13 @@ impl SqliteReader<'_> {
         required: &SearchRequirement,
         limit: usize,
     ) -> Result<NewestRows, StoreError> {
-        let Some(wanted) = match_expression(terms, required) else {
-            return Ok(NewestRows {
-                ids: Vec::new(),
-                is_truncated: false,
-            });
+        let Some(wanted) = match_expression::<Fts5Dialect>(terms, required) else {
+            return Ok(NewestRows::default());
         };
         let (first, end) = required.id_range();
         let most = limit_to_db(limit.saturating_add(1));
         let has_time = required.after.is_some() || required.before.is_some();
-        let mut ids = if has_time {
+        let ids = if has_time {
             // Ids only follow the time roughly, so it is checked, too.
             let sql = "SELECT search_index.rowid FROM search_index
                        JOIN search_documents ON search_documents.id = search_index.rowid
@@ -107,9 +101,7 @@ impl SqliteReader<'_> {
             let sql = "SELECT rowid FROM search_index WHERE search_index MATCH ?1 ORDER BY rowid DESC LIMIT ?2";
             self.query_rows(sql, params![wanted, most], read_id)?
         };
-        let is_truncated = ids.len() > limit;
-        ids.truncate(limit);
-        Ok(NewestRows { ids, is_truncated })
+        Ok(NewestRows::cut(ids, limit))
     }
 
     fn term_frequency(
@@ -119,42 +111,49 @@ impl SqliteReader<'_> {
         list: &NewestRows,
         documents: u64,
     ) -> Result<u64, StoreError> {
-        let everywhere;
-        let newest = if required.is_empty() {
-            list
+        let frequency = if limits_term(required, term) {
+            let nothing = SearchRequirement::default();
+            self.newest_rows(&[term], &nothing, FREQUENCY_MATCHES)?
+                .frequency()
         } else {
-            everywhere =
-                self.newest_rows(&[term], &SearchRequirement::default(), FREQUENCY_MATCHES)?;
-            &everywhere
+            list.frequency()
         };
-        match newest.ids.last() {
-            Some(oldest) if newest.is_truncated => {
-                let sql = "SELECT count(*) FROM (SELECT 1 FROM search_index
-                           WHERE search_index MATCH 'facets : \"d\"' AND rowid >= ?1 LIMIT ?2)";
+        match frequency {
+            TermFrequency::Known(frequency) => Ok(frequency),
+            TermFrequency::Since(oldest, found) => {
+                let sql =
+                    "SELECT count(*) FROM (SELECT 1 FROM search_documents WHERE id >= ?1 LIMIT ?2)";
                 let sample = params![oldest.get(), limit_to_db(FREQUENCY_SAMPLE)];
                 let seen = self.query_row(sql, sample, |row| row.get::<_, i64>(0))?;
                 let seen = usize::try_from(seen.unwrap_or(0)).unwrap_or(usize::MAX);
-                Ok(estimate_frequency(newest.ids.len(), seen, documents))
+                Ok(estimate_frequency(found, seen, documents))
             }
-            Some(_) | None => Ok(newest.ids.len() as u64),
         }
     }
 
-    /// Loads a document to rank, unless its session is hidden.
-    fn load_candidate(
+    /// Loads documents to rank, and where their texts are, except those of hidden sessions.
+    fn load_candidates(
         &self,
-        id: SearchDocumentId,
-        shown: &mut ShownSessions,
-    ) -> Result<Option<SearchCandidate>, StoreError> {
-        let sql = "SELECT session, counts FROM search_documents WHERE id = ?1";
-        let found = self.query_row(sql, [id.get()], |row| {
-            let counts = WordCounts::from_bytes(row.get_ref(1)?.as_blob()?);
-            Ok((uuid_column(row, 0)?, SearchCandidate { id, counts }))
+        ids: impl Iterator<Item = SearchDocumentId>,
+    ) -> Result<Vec<(DocumentPlace, SearchCandidate)>, StoreError> {
+        let sql = format!("SELECT {DOCUMENT_COLUMNS}, counts FROM search_documents WHERE id = ?1");
+        let rows = self.query_each(&sql, ids.map(|id| [id.get()]), |row| {
+            let place = document_row(row)?;
+            let counts = WordCounts::from_bytes(row.get_ref(5)?.as_blob()?);
+            let candidate = SearchCandidate {
+                id: place.id,
+                counts,
+            };
+            Ok((place, candidate))
         })?;
-        let Some((session, candidate)) = found else {
-            return Ok(None);
-        };
-        Ok(shown.check(self, session)?.then_some(candidate))
+        let mut shown = ShownSessions::default();
+        let mut candidates = Vec::with_capacity(rows.len());
+        for (row, candidate) in rows {
+            if shown.check(self, row.session)? {
+                candidates.push((row, candidate));
+            }
+        }
+        Ok(candidates)
     }
 
     /// Checks whether a document exists and its session is not hidden.
@@ -165,7 +164,7 @@ impl SqliteReader<'_> {
     ) -> Result<bool, StoreError> {
         let sql = "SELECT session FROM search_documents WHERE id = ?1";
         match self.query_row(sql, [id.get()], |row| uuid_column(row, 0))? {
-            Some(session) => shown.check(self, session),
+            Some(session) => shown.check(self, SessionId::new(session)),
             None => Ok(false),
         }
     }
@@ -174,15 +173,20 @@ impl SqliteReader<'_> {
 /// The sessions that were checked during one search. Hits come from few sessions, so each is looked up
 /// once.
 #[derive(Default)]
-pub(super) struct ShownSessions(HashMap<Uuid, bool>);
+pub(super) struct ShownSessions(HashMap<SessionId, bool>);
 
 impl ShownSessions {
-    fn check(&mut self, read: &SqliteReader<'_>, session: Uuid) -> Result<bool, StoreError> {
+    /// Checks whether a session exists and is not hidden.
+    pub(super) fn check(
+        &mut self,
+        read: &SqliteReader<'_>,
+        session: SessionId,
+    ) -> Result<bool, StoreError> {
         if let Some(is_shown) = self.0.get(&session) {
             return Ok(*is_shown);
         }
         let sql = "SELECT hidden_at IS NULL FROM sessions WHERE id = ?1";
-        let found = read.query_row(sql, [session.as_bytes()], |row| row.get(0))?;
+        let found = read.query_row(sql, [session_bytes(session)], |row| row.get(0))?;
         let is_shown = found.unwrap_or(false);
         self.0.insert(session, is_shown);
         Ok(is_shown)

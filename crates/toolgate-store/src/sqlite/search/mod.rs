@@ -10,9 +10,10 @@ use rusqlite::{Row, params};
 use toolgate_core::{
     EmbedderId, IndexBatch, IndexEntry, SEARCH_INDEX_VERSION, SearchCounts, SearchDocument,
     SearchDocumentId, SearchStore, SessionId, SessionTitle, StaleSession, StoreError, TextMatches,
-    TextSearch, Timestamp, VectorMatches, VectorSearch,
+    TextSearch, VectorMatches, VectorSearch,
 };
 
+use self::matching::ShownSessions;
 pub(super) use self::vectors::SqliteVectorCache;
 use super::{
     SqliteStore,
@@ -20,7 +21,11 @@ use super::{
     read::{SqliteReader, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::{from_db, limit_to_db, to_db};
+use crate::{
+    DatabaseError,
+    encoded::{from_db, limit_to_db, to_db},
+    search_shared::DocumentPlace,
+};
 
 impl SearchStore for SqliteStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
@@ -73,12 +78,11 @@ impl SearchStore for SqliteStore {
                 "SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE embedded < ?1
                  ORDER BY embedded DESC, id DESC LIMIT ?2"
             );
-            let rows = read.query_rows(&sql, params![number, limit_to_db(limit)], document_row)?;
+            let newest = params![number, limit_to_db(limit)];
+            let rows = read.query_rows(&sql, newest, |row| document_row(row).map(Ok))?;
             let mut found = Vec::new();
             for row in rows {
-                // A document without a text is embedded as an empty one; otherwise it would be asked
-                // for again and again.
-                let document = read.load_document(&row)?;
+                let document = read.load_hit(&row)?;
                 found.push((row.id, document.unwrap_or_else(|| row.empty_document())));
             }
             Ok(found)
@@ -118,33 +122,14 @@ impl SearchStore for SqliteStore {
 
 const DOCUMENT_COLUMNS: &str = "id, session, sequence, project, at";
 
-/// Where a document comes from.
-pub(super) struct DocumentRow {
-    id: SearchDocumentId,
-    session: SessionId,
-    sequence: u64,
-    project: Option<Arc<str>>,
-    at: Timestamp,
-}
-
-impl DocumentRow {
-    fn empty_document(&self) -> SearchDocument {
-        let title = SessionTitle::new("-").expect("it has a visible character");
-        let mut document =
-            SearchDocument::from_title(self.session, &title, self.project.as_ref(), self.at);
-        document.text.clear();
-        document
-    }
-}
-
-fn document_row(row: &Row<'_>) -> rusqlite::Result<Result<DocumentRow, StoreError>> {
-    Ok(Ok(DocumentRow {
+fn document_row(row: &Row<'_>) -> rusqlite::Result<DocumentPlace> {
+    Ok(DocumentPlace {
         id: SearchDocumentId::new(row.get(0)?),
         session: SessionId::new(uuid_column(row, 1)?),
         sequence: from_db(row.get(2)?),
         project: row.get(3)?,
         at: time_column(row, 4)?,
-    }))
+    })
 }
 
 impl SqliteReader<'_> {
@@ -199,31 +184,32 @@ impl SqliteReader<'_> {
         &self,
         ids: impl IntoIterator<Item = SearchDocumentId>,
     ) -> Result<Vec<(SearchDocumentId, SearchDocument)>, StoreError> {
+        let _snapshot = self.begin_snapshot()?;
+        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE id = ?1");
+        let keys = ids.into_iter().map(|id| [id.get()]);
+        let rows = self.query_each(&sql, keys, document_row)?;
+        let mut shown = ShownSessions::default();
         let mut found = Vec::new();
-        for id in ids {
-            if let Some(row) = self.document_row(id)?
-                && self.is_session_shown(row.session)?
-            {
-                found.extend(self.load_document(&row)?.map(|document| (id, document)));
+        for row in rows {
+            // A session may have been hidden since its documents were ranked.
+            if shown.check(self, row.session)? {
+                found.extend(self.load_hit(&row)?.map(|document| (row.id, document)));
             }
         }
         Ok(found)
     }
 
-    /// Checks whether a session is not hidden: it may have been since its documents were ranked.
-    fn is_session_shown(&self, session: SessionId) -> Result<bool, StoreError> {
-        let sql = "SELECT 1 FROM sessions WHERE id = ?1 AND hidden_at IS NULL";
-        let found = self.query_row(sql, [session_bytes(session)], |_| Ok(()))?;
-        Ok(found.is_some())
-    }
-
-    fn document_row(&self, id: SearchDocumentId) -> Result<Option<DocumentRow>, StoreError> {
-        let sql = format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE id = ?1");
-        Ok(self.query_rows(&sql, [id.get()], document_row)?.pop())
+    /// Derives a document that was found. One whose event is damaged is left out: the others are
+    /// found all the same.
+    fn load_hit(&self, row: &DocumentPlace) -> Result<Option<SearchDocument>, StoreError> {
+        match self.load_document(row) {
+            Err(StoreError::Damaged { source, .. }) if !source.is::<DatabaseError>() => Ok(None),
+            loaded => loaded,
+        }
     }
 
     /// Derives a document from its event, or from the title that is indexed.
-    fn load_document(&self, row: &DocumentRow) -> Result<Option<SearchDocument>, StoreError> {
+    fn load_document(&self, row: &DocumentPlace) -> Result<Option<SearchDocument>, StoreError> {
         if row.sequence == 0 {
             let sql = "SELECT indexed_title FROM sessions WHERE id = ?1";
             let found = self.query_row(sql, [session_bytes(row.session)], |row| {
@@ -335,7 +321,9 @@ impl SqliteWriteTx<'_> {
         let sql = format!(
             "SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 AND sequence = 0"
         );
-        for row in self.query_rows(&sql, [session_bytes(session)], document_row)? {
+        for row in self.query_rows(&sql, [session_bytes(session)], |row| {
+            document_row(row).map(Ok)
+        })? {
             self.delete_document(&row)?;
         }
         self.insert_entry(title, None)?;
@@ -360,7 +348,7 @@ impl SqliteWriteTx<'_> {
         let sql =
             format!("SELECT {DOCUMENT_COLUMNS} FROM search_documents WHERE session = ?1 LIMIT ?2");
         let some = params![session_bytes(session), limit_to_db(most)];
-        let rows = self.query_rows(&sql, some, document_row)?;
+        let rows = self.query_rows(&sql, some, |row| document_row(row).map(Ok))?;
         rows.iter().try_for_each(|row| self.delete_document(row))?;
         if !rows.is_empty() && rows.len() < most {
             // Vectors in the memory of other processes are loaded again.
@@ -369,20 +357,14 @@ impl SqliteWriteTx<'_> {
         Ok(!rows.is_empty())
     }
 
-    /// Forgets what is indexed of sessions, so that they are indexed again.
-    pub(super) fn forget_places<'s>(
-        &self,
-        sessions: impl IntoIterator<Item = &'s SessionId>,
-    ) -> Result<(), StoreError> {
+    /// Forgets what is indexed of a session, so that what is missing is indexed again.
+    pub(super) fn forget_place(&self, session: SessionId) -> Result<(), StoreError> {
         let sql = "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL)
                    WHERE id = ?1";
-        for session in sessions {
-            self.execute(sql, [session_bytes(*session)])?;
-        }
-        Ok(())
+        self.execute(sql, [session_bytes(session)]).map(drop)
     }
 
-    fn delete_document(&self, row: &DocumentRow) -> Result<(), StoreError> {
+    fn delete_document(&self, row: &DocumentPlace) -> Result<(), StoreError> {
         let id = row.id.get();
         if let Some(document) = self.load_document(row)? {
             let entry = IndexEntry::new(document);

@@ -8,25 +8,18 @@ use std::{
 use rusqlite::params;
 use toolgate_core::{
     EmbedderId, NearestVectors, RankedDocument, SearchDocumentId, StoreError, VectorIndex,
-    VectorMatches, VectorSearch, best_documents, encode_signs, encode_vector,
+    VectorMatches, VectorQuery, VectorSearch, best_documents, encode_signs, encode_vector,
 };
 
 use super::matching::ShownSessions;
-use crate::sqlite::{read::SqliteReader, transaction::SqliteWriteTx};
+use crate::{
+    search_shared::{CachedVectors, StoredVectors, VectorSource},
+    sqlite::{read::SqliteReader, transaction::SqliteWriteTx},
+};
 
 /// The vectors of one embedder in memory.
 #[derive(Clone, Default)]
 pub(in crate::sqlite) struct SqliteVectorCache(Arc<Mutex<Option<CachedVectors>>>);
-
-struct CachedVectors {
-    embedder: i64,
-    dimensions: usize,
-    /// Counts erasures: after one, everything is loaded again.
-    erasures: i64,
-    /// The number of the last vector that is loaded.
-    last: i64,
-    index: VectorIndex,
-}
 
 impl SqliteVectorCache {
     pub(super) fn match_vectors(
@@ -34,6 +27,7 @@ impl SqliteVectorCache {
         read: &SqliteReader<'_>,
         search: &VectorSearch,
     ) -> Result<VectorMatches, StoreError> {
+        let _snapshot = read.begin_snapshot()?;
         let Some(embedder) = read.newest_embedder(&search.embedder)? else {
             return Ok(VectorMatches::default());
         };
@@ -55,12 +49,7 @@ impl SqliteVectorCache {
         let ranking = match nearest {
             NearestVectors::Exact(ranking) => ranking,
             NearestVectors::Coarse(ids) => {
-                let mut ranked = Vec::new();
-                for id in ids {
-                    let score = read.load_vector(id, embedder)?;
-                    let score = score.and_then(|vector| search.query.similarity(&vector));
-                    ranked.extend(score.map(|score| RankedDocument { id, score }));
-                }
+                let ranked = read.compare_vectors(ids, embedder, &search.query)?;
                 best_documents(ranked.into_iter(), wanted)
             }
         };
@@ -91,57 +80,59 @@ impl SqliteReader<'_> {
         dimensions: usize,
     ) -> Result<&'c VectorIndex, StoreError> {
         let sql = "SELECT erasures, (SELECT coalesce(max(number), 0) FROM search_vectors) FROM search_state";
-        let state = self.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        let (erasures, newest): (i64, i64) = state.unwrap_or_default();
-        let is_current = |cached: &CachedVectors| {
-            cached.embedder == embedder
-                && cached.dimensions == dimensions
-                && cached.erasures == erasures
-        };
-        let kept = cached.take().filter(is_current);
-        let expected = usize::try_from(newest).unwrap_or(usize::MAX);
-        let vectors = cached.insert(kept.unwrap_or_else(|| CachedVectors {
-            embedder,
-            dimensions,
-            erasures,
-            last: 0,
-            index: VectorIndex::new(dimensions, expected),
-        }));
-        if newest > vectors.last {
+        let stored = self.query_row(sql, [], |row| {
+            Ok(StoredVectors {
+                erasures: row.get(0)?,
+                newest: row.get(1)?,
+            })
+        })?;
+        let stored = stored.unwrap_or_default();
+        let vectors = CachedVectors::keep(cached.take(), embedder, dimensions, &stored);
+        let vectors = cached.insert(vectors);
+        if stored.newest > vectors.last {
             self.load_new_vectors(vectors)?;
         }
         Ok(&vectors.index)
     }
 
     fn load_new_vectors(&self, vectors: &mut CachedVectors) -> Result<(), StoreError> {
-        let is_coarse = vectors.index.is_coarse();
-        let sql = if is_coarse {
-            "SELECT number, document, signs FROM search_signs WHERE number > ?1 AND embedder = ?2 ORDER BY number"
-        } else {
-            "SELECT number, document, vector FROM search_vectors WHERE number > ?1 AND embedder = ?2 ORDER BY number"
+        let source = vectors.source();
+        let sql = match source {
+            VectorSource::Signs => {
+                "SELECT number, document, signs FROM search_signs WHERE number > ?1 AND embedder = ?2 ORDER BY number"
+            }
+            VectorSource::Vectors => {
+                "SELECT number, document, vector FROM search_vectors WHERE number > ?1 AND embedder = ?2 ORDER BY number"
+            }
         };
-        let index = &mut vectors.index;
-        let numbers = self.query_rows(sql, params![vectors.last, vectors.embedder], |row| {
+        let newer = [vectors.last, vectors.embedder];
+        self.query_rows(sql, newer, |row| {
             let document = SearchDocumentId::new(row.get(1)?);
             let bytes = row.get_ref(2)?.as_blob()?;
-            if is_coarse {
-                index.add_signs(document, bytes);
-            } else {
-                index.add_vector(document, bytes);
-            }
-            Ok(Ok(row.get::<_, i64>(0)?))
-        })?;
-        vectors.last = numbers.last().copied().unwrap_or(vectors.last);
-        Ok(())
+            vectors.add(source, row.get(0)?, document, bytes);
+            Ok(Ok(()))
+        })
+        .map(drop)
     }
 
-    fn load_vector(
+    /// Compares candidates exactly.
+    fn compare_vectors(
         &self,
-        id: SearchDocumentId,
+        mut ids: Vec<SearchDocumentId>,
         embedder: i64,
-    ) -> Result<Option<Vec<u8>>, StoreError> {
-        let sql = "SELECT vector FROM search_vectors WHERE document = ?1 AND embedder = ?2";
-        self.query_row(sql, [id.get(), embedder], |row| row.get(0))
+        query: &VectorQuery,
+    ) -> Result<Vec<RankedDocument>, StoreError> {
+        // Neighbours are often in the same pages.
+        ids.sort_unstable();
+        let sql =
+            "SELECT document, vector FROM search_vectors WHERE document = ?1 AND embedder = ?2";
+        let keys = ids.iter().map(|id| [id.get(), embedder]);
+        let compared = self.query_each(sql, keys, |row| {
+            let id = SearchDocumentId::new(row.get(0)?);
+            let score = query.similarity(row.get_ref(1)?.as_blob()?);
+            Ok(score.map(|score| RankedDocument { id, score }))
+        })?;
+        Ok(compared.into_iter().flatten().collect())
     }
 }
 

@@ -4,8 +4,8 @@ mod meaning;
 mod talk;
 
 use toolgate_core::{
-    IdSource, IndexBatch, SearchHit, SearchKind, SearchMode, SearchRequest, SearchService,
-    SessionTitle, StoreHandle, Timestamp,
+    IdSource, IndexBatch, IndexEntry, SearchDocument, SearchHit, SearchKind, SearchMode,
+    SearchRequest, SearchService, SessionTitle, StoreHandle, Timestamp,
 };
 
 use self::{meaning::meaning, talk::Talk};
@@ -14,7 +14,7 @@ use crate::clock::TestClock;
 
 pub(super) use self::meaning::RULES as MEANING_RULES;
 
-pub(super) const RULES: [(&str, StoreRule); 12] = [
+pub(super) const RULES: [(&str, StoreRule); 14] = [
     ("everything_that_was_said_and_done_is_found", |s, i| {
         Box::pin(finds_every_kind(s, i))
     }),
@@ -41,12 +41,20 @@ pub(super) const RULES: [(&str, StoreRule); 12] = [
     ("hidden_sessions_are_not_found", |s, i| {
         Box::pin(hides(s, i))
     }),
+    (
+        "hidden_sessions_do_not_come_back_through_a_cursor",
+        |s, i| Box::pin(hides_from_cursors(s, i)),
+    ),
     ("an_erased_session_is_not_found", |s, i| {
         Box::pin(erases(s, i))
     }),
     ("a_session_is_found_by_the_title_it_was_given", |s, i| {
         Box::pin(finds_titles(s, i))
     }),
+    (
+        "a_title_that_changes_while_it_is_indexed_is_found",
+        |s, i| Box::pin(renames_while_indexing(s, i)),
+    ),
     ("a_rebuilt_index_gives_the_same_answers", |s, i| {
         Box::pin(rebuilds(s, i))
     }),
@@ -335,6 +343,38 @@ async fn hides(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     expect(store, &talk, "heron", &[1]).await
 }
 
+async fn hides_from_cursors(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let hidden = Talk::new(store, ids);
+    let shown = Talk::new(store, ids);
+    for n in 1..=6 {
+        hidden.user(n, "tapir").await?;
+        shown.user(n, "tapir").await?;
+    }
+    let mut request = SearchRequest::new("tapir").mode(SearchMode::Text).limit(2);
+    let first = service(store).search(&request).await;
+    let mut next = first.map_err(|error| error.to_string())?.next;
+    store
+        .hide_session(hidden.session, Some(NOW))
+        .await
+        .map_err(error_text)?;
+    let mut found = Vec::new();
+    while let Some(cursor) = next {
+        request = request.after_cursor(cursor);
+        let page = service(store).search(&request).await;
+        let page = page.map_err(|error| error.to_string())?;
+        found.extend(page.hits.iter().map(|hit| hit.session));
+        next = page.next;
+    }
+    ensure(
+        !found.contains(&hidden.session),
+        "a hidden session is found",
+    )?;
+    ensure(
+        found.len() >= 4,
+        format!("{} hits of the other session", found.len()),
+    )
+}
+
 async fn erases(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let talk = Talk::new(store, ids);
     talk.user(1, "badger").await?;
@@ -382,6 +422,34 @@ async fn finds_titles(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
     }
     // The first message is the title of a session that was given none; it is found once.
     expect(store, &talk, "hello", &[1]).await
+}
+
+async fn renames_while_indexing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let talk = Talk::new(store, ids);
+    talk.user(1, "hello").await?;
+    let rename = |name: &str| {
+        let title = SessionTitle::new(name).expect("visible");
+        store.rename_session(talk.session, title)
+    };
+    rename("Fulmar colony").await.map_err(error_text)?;
+    let listed = store.stale_sessions(1_000).await.map_err(error_text)?;
+    let stale = listed.iter().find(|stale| stale.session == talk.session);
+    let stale = stale.ok_or("the session is not listed")?;
+    // It is renamed again after a process has read the title and before it writes the batch.
+    rename("Dunlin colony").await.map_err(error_text)?;
+    let title = stale.title.as_ref().ok_or("it has no title")?;
+    let title = SearchDocument::from_title(talk.session, title, None, stale.updated_at);
+    let batch = IndexBatch {
+        session: talk.session,
+        created_at: stale.created_at,
+        from: stale.indexed,
+        to: stale.indexed,
+        entries: Vec::new(),
+        title: Some(Box::new(IndexEntry::new(title))),
+    };
+    store.index_batch(batch).await.map_err(error_text)?;
+    expect(store, &talk, "dunlin", &[0]).await?;
+    expect(store, &talk, "fulmar", &[]).await
 }
 
 async fn rebuilds(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
