@@ -30,7 +30,8 @@ the system has the file in its memory.
 
 const POSTGRES_HEAD: &str = "
 Written by `cargo run --release -p toolgate-bench -- search --only postgres --write docs/reference/search.md`, with
-`TOOLGATE_TEST_POSTGRES` set to the address of a server. The corpus and the searches are the same.
+`TOOLGATE_TEST_POSTGRES` set to the address of a server. The corpus and the searches are the same; the processor time is that of the
+process that searches, without the server.
 
 ";
 

@@ -427,6 +427,8 @@ async fn finds_titles(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), Str
 async fn renames_while_indexing(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let talk = Talk::new(store, ids);
     talk.user(1, "hello").await?;
+    // Its events are indexed, so that nothing but the title is left to do.
+    expect(store, &talk, "hello", &[1]).await?;
     let rename = |name: &str| {
         let title = SessionTitle::new(name).expect("visible");
         store.rename_session(talk.session, title)
