@@ -65,8 +65,8 @@ fn turn_of_one_call(session: SessionId) -> WriteBatch {
         size: 1,
         after: None,
     };
-    let receipt =
-        json!({ "layers": settled.notes.fields().expect("notes").layers, "invocation_id": call });
+    let layers = &settled.notes.fields().expect("notes").layers;
+    let layers = serde_json::to_string(layers).expect("is JSON");
     WriteBatch {
         events: vec![
             turn_event(session, 1, turn_id(1), opening),
@@ -88,7 +88,7 @@ fn turn_of_one_call(session: SessionId) -> WriteBatch {
         ],
         entries: vec![LedgerDraft {
             ledger: LedgerName::main(),
-            body: receipt.to_string().into(),
+            body: format!(r#"{{"invocation_id":"{call}","layers":{layers}}}"#).into(),
         }],
         ..WriteBatch::default()
     }
