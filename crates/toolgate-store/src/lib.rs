@@ -45,9 +45,10 @@ mod patience;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
+mod search_shared;
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod session_columns;
 #[cfg(feature = "sqlite")]
-mod search_shared;
 mod shared_beginnings;
 #[cfg(feature = "sqlite")]
 mod short_text;

@@ -170,7 +170,8 @@ fn only_a_few_references_are_followed_however_long_a_write_is() {
         depths.insert(number, depth);
     }
     let deepest = depths.values().max().expect("there are events");
-    assert_eq!(*deepest, super::writer::MAX_DEPTH);
+    // A reader follows at most eight.
+    assert!(*deepest <= 3, "{deepest}");
     let bytes = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
     assert!(bytes(&stored.events) * 3 < bytes(&write.events));
 }

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// The most references that are followed from one event to another.
-pub(super) const MAX_DEPTH: u32 = 3;
+const MAX_DEPTH: u32 = 3;
 /// The least length of a range of another event that an event refers to. Shorter ones save a few
 /// bytes, and each adds to the events that have to be read first.
 const LEAST_OF_PREVIOUS: usize = 20;

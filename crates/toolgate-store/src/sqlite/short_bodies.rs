@@ -43,8 +43,9 @@ impl BodyEncoder for ShortBodies {
 
     fn encode_record(&mut self, key: &RecordKey, body: String) -> String {
         let is_short = match key {
-            RecordKey::Outcome(_)
-            | RecordKey::Requests(_)
+            // Evidence beside the log: a program that removes events does not remove it with them.
+            RecordKey::Outcome(_) => return self.texts.shorten_alone(&body).unwrap_or(body),
+            RecordKey::Requests(_)
             | RecordKey::Ended(_)
             | RecordKey::Successor(_)
             | RecordKey::Result(..)
