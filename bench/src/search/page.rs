@@ -24,7 +24,8 @@ generated: words are as unevenly frequent as in real texts, and each message is 
 wall time; p95 is what 95 of 100 searches stay below. Goals are judged by wall time, with everything else that the machine did; the
 processor time beside it is that of all threads of the search together. The floor of a rare word finds, ranks, cuts a snippet and reads the
 row of each document with FTS5 alone ([0107](../decisions/0107-how-search-is-measured.md)). Nothing is written during the searches, and
-the system has the file in its memory.
+the system has the file in its memory. The rates and sizes of the index are those of the run that built the corpus, which later runs use
+again.
 
 ";
 

@@ -282,3 +282,65 @@ pub(crate) enum VectorSource {
     Signs,
     Vectors,
 }
+
+#[cfg(test)]
+mod tests {
+    use toolgate_core::SearchQuery;
+
+    use super::*;
+
+    /// Returns the words whose common documents are listed, given the frequency of each word and
+    /// whether its list is cut.
+    fn listed(terms: &[(&str, u64, bool)]) -> Option<Vec<String>> {
+        let texts: Vec<&str> = terms.iter().map(|(text, ..)| *text).collect();
+        let search = TextSearch {
+            terms: SearchQuery::parse(&texts.join(" ")).terms,
+            required: SearchRequirement::default(),
+            most_per_term: 10,
+        };
+        let numbers = IndexNumbers {
+            documents: 1_000,
+            ..IndexNumbers::default()
+        };
+        let mut collector = TextCollector::new(&search, &numbers);
+        for (_, frequency, is_truncated) in terms {
+            let list = NewestRows {
+                ids: Vec::new(),
+                is_truncated: *is_truncated,
+            };
+            collector.add_term(list, *frequency);
+        }
+        let missing = collector.missing_terms()?;
+        Some(missing.iter().map(|term| term.words.join(" ")).collect())
+    }
+
+    #[test]
+    fn documents_with_all_words_are_listed_only_if_every_list_is_cut() {
+        let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+        let cases = [
+            (
+                &[("gnu", 40, true), ("otter", 30, true)][..],
+                words(&["gnu", "otter"]),
+            ),
+            (&[("gnu", 40, true), ("otter", 3, false)], None),
+            (&[("gnu", 40, true)], None),
+            (&[], words(&[])),
+        ];
+        for (terms, wanted) in cases {
+            assert_eq!(listed(terms), wanted, "{terms:?}");
+        }
+    }
+
+    #[test]
+    fn very_common_words_do_not_narrow_the_list_of_documents_with_all_words() {
+        let the = ("the", 900, true);
+        let of = ("of", 800, true);
+        let gnu = ("gnu", 40, true);
+        let otter = ("otter", 30, true);
+        let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+        assert_eq!(listed(&[the, gnu, otter]), words(&["gnu", "otter"]));
+        assert_eq!(listed(&[the, of]), words(&["the", "of"]));
+        // The documents of the only other word are listed already.
+        assert_eq!(listed(&[the, gnu]), None);
+    }
+}
