@@ -213,12 +213,12 @@ mod tests {
     fn each_section_is_written_without_losing_the_other() {
         let row = |name: &str| [CostRow::new(name, 1.0, "us", None, "")];
         let page = with_loop(
-            &with_store(&with_cost("", &row("first")), &row("second")),
-            &row("fifth"),
+            &with_store(&with_cost("", &row("row-a")), &row("row-b")),
+            &row("row-e"),
         );
-        let page = with_store(&with_cost(&page, &row("third")), &row("fourth"));
+        let page = with_store(&with_cost(&page, &row("row-c")), &row("row-d"));
         let found =
-            ["first", "second", "third", "fourth", "fifth"].map(|name| page.matches(name).count());
+            ["row-a", "row-b", "row-c", "row-d", "row-e"].map(|name| page.matches(name).count());
         assert_eq!(found, [0, 0, 1, 1, 1], "{page}");
     }
 }

@@ -212,7 +212,6 @@ pub(crate) fn check_record_body(
 }
 
 /// Parses the body of a record that is stored whole, after a check of its checksum.
-#[cfg(feature = "postgres")]
 pub(crate) fn decode_record(
     name: &str,
     body: &str,

@@ -181,12 +181,13 @@ fn a_copy_of_the_database_is_intact_and_a_changed_receipt_in_it_is_named() {
         "nothing is overwritten"
     );
     let mut bytes = std::fs::read(&copy).expect("reads");
-    let wanted = br#""tool_name":"send_invoice","turn_id""#;
+    // A stored text refers to what it repeats, but the name of the tool is in each receipt.
+    let wanted = b"send_invoice";
     let places: Vec<usize> = (0..bytes.len() - wanted.len())
         .filter(|at| bytes[*at..].starts_with(wanted))
         .collect();
     assert!(!places.is_empty(), "the receipt is in the file");
-    places.iter().for_each(|at| bytes[at + 13] ^= 1);
+    places.iter().for_each(|at| bytes[*at] ^= 1);
     std::fs::write(&copy, bytes).expect("writes");
     let verified = run(other.path(), &["verify"]);
     let error = String::from_utf8_lossy(&verified.stderr).into_owned();

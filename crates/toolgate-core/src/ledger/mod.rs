@@ -215,7 +215,7 @@ impl EntryOutline {
 /// Returns the hash of an entry.
 fn entry_hash(ledger: &LedgerName, counter: u64, previous: Digest, body: Digest) -> Digest {
     // Every part but the last has a fixed length, so no two entries share an input.
-    let mut input: SmallVec<[u8; 160]> = SmallVec::new();
+    let mut input: SmallVec<[u8; 256]> = SmallVec::new();
     // The prefix separates entries from the beginnings of chains, which are hashes, too.
     input.extend_from_slice(b"toolgate entry\0");
     input.extend_from_slice(previous.as_bytes());
