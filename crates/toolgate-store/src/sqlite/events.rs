@@ -10,9 +10,8 @@ use toolgate_core::{
 
 use super::{
     SqliteStore,
-    event_bodies::EventBodies,
+    bodies::{EncodedEntry, EventBodies, ShortBodies},
     read::{SqliteReader, held_columns},
-    short_bodies::{EncodedEntry, ShortBodies},
     transaction::{SqliteWriteTx, session_bytes},
 };
 use crate::encoded::{

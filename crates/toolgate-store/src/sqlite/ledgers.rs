@@ -10,8 +10,8 @@ use uuid::Uuid;
 
 use super::{
     SqliteStore,
+    bodies::{EncodedEntry, ShortBodies},
     read::{SqliteReader, parse_ledger_name},
-    short_bodies::{EncodedEntry, ShortBodies},
     transaction::SqliteWriteTx,
 };
 use crate::{

@@ -2,12 +2,12 @@
 
 mod accounts;
 mod backup;
+mod bodies;
 mod catalogue;
 mod check;
 mod connect;
 mod count_sessions;
 mod erase;
-mod event_bodies;
 mod events;
 mod identity;
 mod inspect;
@@ -20,7 +20,6 @@ mod reader_pool;
 mod records;
 mod search;
 mod session_checksum;
-mod short_bodies;
 mod transaction;
 mod writer;
 

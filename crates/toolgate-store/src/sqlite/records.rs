@@ -9,7 +9,7 @@ use toolgate_core::{
 };
 
 use super::{
-    SqliteStore, connect::database_error, read::SqliteReader, short_bodies::RecordBodies,
+    SqliteStore, bodies::RecordBodies, connect::database_error, read::SqliteReader,
     transaction::SqliteWriteTx,
 };
 use crate::encoded::{

@@ -10,11 +10,11 @@ use toolgate_core::{
 };
 
 use super::{
-    SqliteStore, connect,
-    event_bodies::EventBodies,
+    SqliteStore,
+    bodies::{EventBodies, RecordBodies},
+    connect,
     ledgers::entry_body,
     read::{SqliteReader, parse_ledger_name, uuid_column},
-    short_bodies::RecordBodies,
 };
 use crate::{
     DatabaseError, IntegrityProblem,

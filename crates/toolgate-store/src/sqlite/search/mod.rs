@@ -17,7 +17,7 @@ use self::matching::ShownSessions;
 pub(super) use self::vectors::SqliteVectorCache;
 use super::{
     SqliteStore,
-    event_bodies::EventBodies,
+    bodies::EventBodies,
     read::{SqliteReader, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };

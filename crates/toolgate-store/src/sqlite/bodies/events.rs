@@ -8,7 +8,7 @@ use std::{
 use rusqlite::params;
 use toolgate_core::{Event, SessionId, StoreError};
 
-use super::{read::SqliteReader, transaction::session_bytes};
+use crate::sqlite::{read::SqliteReader, transaction::session_bytes};
 use crate::{
     encoded::{check_event_body, decode_event_body, event_name, to_db},
     shared_beginnings::ShortenedBody,
@@ -25,7 +25,7 @@ const MAX_DEPTH: u32 = 8;
 const MOST_LOADED: usize = 64;
 
 /// Completes the bodies of a session's events as they are read, in order.
-pub(super) struct EventBodies<'a> {
+pub(in crate::sqlite) struct EventBodies<'a> {
     reader: &'a SqliteReader<'a>,
     session: SessionId,
     recent: VecDeque<(u64, Rc<str>)>,
@@ -34,7 +34,7 @@ pub(super) struct EventBodies<'a> {
 }
 
 impl<'a> EventBodies<'a> {
-    pub(super) fn new(reader: &'a SqliteReader<'a>, session: SessionId) -> Self {
+    pub(in crate::sqlite) fn new(reader: &'a SqliteReader<'a>, session: SessionId) -> Self {
         Self {
             reader,
             session,
@@ -44,7 +44,7 @@ impl<'a> EventBodies<'a> {
     }
 
     /// Checks, completes and parses the body of an event.
-    pub(super) fn decode_event(
+    pub(in crate::sqlite) fn decode_event(
         &mut self,
         sequence: u64,
         stored: &str,
@@ -60,7 +60,7 @@ impl<'a> EventBodies<'a> {
     }
 
     /// Returns the whole body of an event.
-    pub(super) fn load_body(&mut self, sequence: u64) -> Result<Rc<str>, StoreError> {
+    pub(in crate::sqlite) fn load_body(&mut self, sequence: u64) -> Result<Rc<str>, StoreError> {
         self.load_referred(sequence, 0)
     }
 

@@ -4,21 +4,22 @@ use toolgate_core::{
     ErasureScope, Event, LedgerDraft, RecordKey, SessionId, StoreError, StoreRecord,
 };
 
-use super::{event_bodies::EventBodies, read::SqliteReader};
+use super::EventBodies;
+use crate::sqlite::read::SqliteReader;
 use crate::{
     encoded::{BodyEncoder, check_record_body, decode_json, record_name},
     short_text::{ReferredEvent, TextShortener, complete_text},
 };
 
 /// Shortens the bodies of one write.
-pub(super) struct ShortBodies {
+pub(in crate::sqlite) struct ShortBodies {
     texts: TextShortener,
     /// What is erased together with the events of the write.
     scope: ErasureScope,
 }
 
 impl ShortBodies {
-    pub(super) fn new(session: SessionId) -> Self {
+    pub(in crate::sqlite) fn new(session: SessionId) -> Self {
         Self {
             texts: TextShortener::new(session),
             scope: ErasureScope::for_session(session),
@@ -27,7 +28,7 @@ impl ShortBodies {
 
     /// Returns the body of an entry as it is stored. An entry stays when its session is erased, so
     /// it refers to no event.
-    pub(super) fn encode_entry(&mut self, draft: LedgerDraft) -> EncodedEntry {
+    pub(in crate::sqlite) fn encode_entry(&mut self, draft: LedgerDraft) -> EncodedEntry {
         EncodedEntry {
             stored: self.texts.shorten_alone(&draft.body),
             draft,
@@ -64,27 +65,27 @@ impl BodyEncoder for ShortBodies {
 }
 
 /// An entry of a ledger in its encoded form. The whole body is hashed.
-pub(super) struct EncodedEntry {
-    pub(super) draft: LedgerDraft,
+pub(in crate::sqlite) struct EncodedEntry {
+    pub(in crate::sqlite) draft: LedgerDraft,
     /// The body as it is stored, if it is not stored whole.
     stored: Option<String>,
 }
 
 impl EncodedEntry {
-    pub(super) fn stored_body(&self) -> &str {
+    pub(in crate::sqlite) fn stored_body(&self) -> &str {
         self.stored.as_deref().unwrap_or(&self.draft.body)
     }
 }
 
 /// Completes the bodies of records as they are read.
-pub(super) struct RecordBodies<'a> {
+pub(in crate::sqlite) struct RecordBodies<'a> {
     reader: &'a SqliteReader<'a>,
     /// The events to which the last records referred.
     events: Option<(SessionId, EventBodies<'a>)>,
 }
 
 impl<'a> RecordBodies<'a> {
-    pub(super) fn new(reader: &'a SqliteReader<'a>) -> Self {
+    pub(in crate::sqlite) fn new(reader: &'a SqliteReader<'a>) -> Self {
         Self {
             reader,
             events: None,
@@ -92,7 +93,7 @@ impl<'a> RecordBodies<'a> {
     }
 
     /// Checks, completes and parses the body of a record.
-    pub(super) fn decode_record(
+    pub(in crate::sqlite) fn decode_record(
         &mut self,
         name: &str,
         stored: &str,
