@@ -8,7 +8,10 @@ use toolgate_core::{
     encode_signs, encode_vector,
 };
 
-use super::expression::document_lexemes;
+use super::{
+    expression::document_lexemes,
+    pgvector::{create_copy_table, insert_copies},
+};
 use crate::{
     encoded::{from_db, to_db},
     postgres::{
@@ -27,9 +30,13 @@ const INDEX_LOCK: i64 = 0x7467_7365;
 const MAX_ATTEMPTS: usize = 5;
 
 /// A change of the index.
-enum IndexChange<'a> {
+pub(super) enum IndexChange<'a> {
     Batch(&'a IndexBatch),
     Vectors(&'a EmbedderId, &'a BTreeMap<i64, &'a [f32]>),
+    /// Creates the table of vectors that the server compares.
+    CopyTable,
+    /// Copies vectors into it.
+    Copies,
     Clear,
 }
 
@@ -58,7 +65,7 @@ impl PostgresReader {
 
     /// Performs a change in one transaction, again if another process interferes. A batch that was
     /// committed although its answer was lost is not stored twice: its place in the log has moved.
-    async fn change_index(&self, change: IndexChange<'_>) -> Result<bool, StoreError> {
+    pub(super) async fn change_index(&self, change: IndexChange<'_>) -> Result<bool, StoreError> {
         let mut connection = self.address.open_connection().await?;
         let mut tries = 0;
         loop {
@@ -92,6 +99,11 @@ async fn attempt_change(
             insert_vectors(connection, embedder, vectors).await?;
             true
         }
+        IndexChange::CopyTable => {
+            create_copy_table(connection).await?;
+            true
+        }
+        IndexChange::Copies => insert_copies(connection).await?,
         IndexChange::Clear => {
             clear_tables(connection).await?;
             true

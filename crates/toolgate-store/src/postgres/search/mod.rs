@@ -3,6 +3,7 @@
 mod expression;
 mod indexing;
 mod matching;
+mod pgvector;
 mod vectors;
 
 use std::sync::Arc;
@@ -103,7 +104,9 @@ impl SearchStore for PostgresStore {
         embedder: EmbedderId,
         vectors: Vec<(SearchDocumentId, Vec<f32>)>,
     ) -> Result<(), StoreError> {
-        self.reads.put_vectors(&embedder, &vectors).await
+        self.reads.put_vectors(&embedder, &vectors).await?;
+        self.vectors.follow(&self.reads).await;
+        Ok(())
     }
 
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {
