@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use toolgate_core::{
-    EmbedderId, Event, LogPosition, SearchDocumentId, SearchFacet, SearchQuery, SearchRequirement,
+    EmbedderId, Event, LogPosition, MatchTerm, SearchDocumentId, SearchFacet, SearchRequirement,
     SearchService, SessionEvent, SessionId, StoreHandle, Timestamp, TurnInfo, VectorQuery,
-    VectorSearch, WriteBatch,
+    VectorSearch, WriteBatch, split_words,
 };
 use toolgate_store::{MemoryStore, PostgresStore};
 use toolgate_testkit::TestClock;
@@ -68,42 +68,52 @@ async fn say(store: &StoreHandle, session: SessionId, count: u64) {
     assert!(progress.is_complete);
 }
 
-/// Embeds all documents. Every tenth vector is one that another document has, too.
+/// Returns where each document is.
+async fn list_places(store: &StoreHandle) -> BTreeMap<SearchDocumentId, DocumentPlace> {
+    let unknown = EmbedderId::new("unknown");
+    let documents = store.unembedded_documents(unknown, 1_000_000).await;
+    let documents = documents.expect("reads").into_iter();
+    documents
+        .map(|(id, document)| (id, (document.session, document.sequence)))
+        .collect()
+}
+
+/// Embeds documents, at most so many. Every tenth vector is one that others have, too.
 async fn embed(
     store: &StoreHandle,
     embedder: &EmbedderId,
     dimensions: usize,
     seed: u64,
-) -> BTreeMap<SearchDocumentId, DocumentPlace> {
-    let documents = store
-        .unembedded_documents(embedder.clone(), 1_000_000)
-        .await;
-    let places: BTreeMap<SearchDocumentId, DocumentPlace> = documents
-        .expect("reads")
-        .into_iter()
-        .map(|(id, document)| (id, (document.session, document.sequence)))
-        .collect();
-    let vectors = places.iter().map(|(id, (session, sequence))| {
-        let place = session.uuid().as_u128() as u64 ^ (sequence << 32);
-        let number = if sequence % 10 == 0 { 0 } else { place };
-        (*id, SeededNumbers(seed ^ number).vector(dimensions))
+    most: usize,
+) {
+    let documents = store.unembedded_documents(embedder.clone(), most).await;
+    let documents = documents.expect("reads").into_iter();
+    let vectors = documents.map(|(id, document)| {
+        let place = document.session.uuid().as_u128() as u64 ^ (document.sequence << 32);
+        let is_shared = document.sequence % 10 == 0;
+        let number = if is_shared { 0 } else { place };
+        (id, SeededNumbers(seed ^ number).vector(dimensions))
     });
     let vectors: Vec<(SearchDocumentId, Vec<f32>)> = vectors.collect();
     for batch in vectors.chunks(256) {
         let put = store.put_vectors(embedder.clone(), batch.to_vec()).await;
         put.expect("writes");
     }
-    places
 }
 
-fn search(embedder: &EmbedderId, vector: &[f32], required: SearchRequirement) -> VectorSearch {
+fn search(
+    embedder: &EmbedderId,
+    vector: &[f32],
+    required: SearchRequirement,
+    limit: usize,
+) -> VectorSearch {
     VectorSearch {
         embedder: embedder.clone(),
         dimensions: vector.len(),
         query: VectorQuery::new(vector),
         required,
         most_allowed: 20_000,
-        limit: 25,
+        limit,
     }
 }
 
@@ -118,9 +128,10 @@ async fn find(
     ranking.map(|hit| (places[&hit.id], hit.score)).collect()
 }
 
+/// Returns what hits have to fulfil: nothing, and filters.
 fn requirements() -> Vec<SearchRequirement> {
-    let walrus = SearchQuery::parse("\"walrus\"").terms;
-    let walrus: Vec<_> = walrus.iter().map(|term| (**term).clone()).collect();
+    let walrus = MatchTerm::from_words(&split_words("walrus"), false);
+    let walrus = vec![walrus.expect("a word")];
     let none = SearchRequirement::default;
     vec![
         none(),
@@ -159,31 +170,33 @@ async fn the_server_finds_what_a_scan_finds() {
         say(store, session(1), 150).await;
         say(store, session(2), 90).await;
     }
-    // Each embedder replaces the vectors of the one before.
-    for (seed, dimensions) in [(1, 256), (2, 7), (3, 64), (4, 1_024)] {
+    let in_server = list_places(&server).await;
+    let in_memory = list_places(&memory).await;
+    // Each embedder replaces the vectors of the one before, first some and then all.
+    for (seed, dimensions) in [(1, 256), (2, 256), (3, 7), (4, 64), (5, 1_024)] {
         let embedder = EmbedderId::new(&format!("seed {seed}"));
-        let in_server = embed(&server, &embedder, dimensions, seed).await;
-        let in_memory = embed(&memory, &embedder, dimensions, seed).await;
-        assert_eq!(database.count(COPIES).await, 240);
         let mut numbers = SeededNumbers(seed + 100);
-        let mut queries = vec![SeededNumbers(seed).vector(dimensions)];
-        queries.extend((0..8).map(|_| numbers.vector(dimensions)));
-        for required in requirements() {
-            for query in &queries {
-                let search = search(&embedder, query, required.clone());
-                let found = find(&server, &in_server, &search).await;
-                assert_eq!(
-                    found,
-                    find(&memory, &in_memory, &search).await,
-                    "{required:?}"
-                );
+        // Many documents have the vector of the first two queries.
+        let mut queries = vec![SeededNumbers(seed).vector(dimensions); 2];
+        queries.extend((0..3).map(|_| numbers.vector(dimensions)));
+        for most in [100, 1_000] {
+            embed(&server, &embedder, dimensions, seed, most).await;
+            embed(&memory, &embedder, dimensions, seed, most).await;
+            for required in requirements() {
+                for (query, limit) in queries.iter().zip([1, 3, 1, 5, 25]) {
+                    let search = search(&embedder, query, required.clone(), limit);
+                    let found = find(&server, &in_server, &search).await;
+                    let wanted = find(&memory, &in_memory, &search).await;
+                    assert_eq!(found, wanted, "{most} {limit} {required:?}");
+                }
             }
         }
+        assert_eq!(database.count(COPIES).await, 240);
         // The server is asked: what its table lacks is not found.
-        let search = search(&embedder, &queries[1], SearchRequirement::default());
+        let search = search(&embedder, &queries[2], SearchRequirement::default(), 1);
         let all = find(&server, &in_server, &search).await;
-        let (gone, _) = in_server
-            .iter()
+        let mut places = in_server.iter();
+        let (gone, _) = places
             .find(|(_, place)| **place == all[0].0)
             .expect("is known");
         let lost = format!(
@@ -191,7 +204,7 @@ async fn the_server_finds_what_a_scan_finds() {
             gone.get()
         );
         database.run(&lost).await;
-        assert!(!find(&server, &in_server, &search).await.contains(&all[0]));
+        assert_ne!(find(&server, &in_server, &search).await, all);
     }
     database.drop().await;
 }
@@ -204,7 +217,7 @@ async fn nothing_of_an_erased_session_is_left_in_the_vectors_of_the_server() {
     let store = connect(&database).await;
     say(&store, session(1), 30).await;
     say(&store, session(2), 20).await;
-    embed(&store, &EmbedderId::new("test"), 64, 1).await;
+    embed(&store, &EmbedderId::new("test"), 64, 1, 10_000).await;
     assert_eq!(database.count(COPIES).await, 50);
     store.erase_session(session(1), NOW).await.expect("erases");
     assert_eq!(database.count(COPIES).await, 20);
@@ -224,9 +237,10 @@ async fn a_search_works_while_vectors_are_copied_to_the_server() {
     let embedder = EmbedderId::new("test");
     let store = connect(&database).await;
     say(&store, session(1), 4_100).await;
-    let places = embed(&store, &embedder, 16, 1).await;
+    embed(&store, &embedder, 16, 1, 10_000).await;
+    let places = list_places(&store).await;
     let query = SeededNumbers(9).vector(16);
-    let search = search(&embedder, &query, SearchRequirement::default());
+    let search = search(&embedder, &query, SearchRequirement::default(), 25);
     let wanted = find(&store, &places, &search).await;
     // As if the vectors were older than the extension.
     database.run("DROP TABLE search_pgvectors").await;
@@ -247,9 +261,10 @@ async fn a_database_works_after_the_extension_was_dropped() {
     let embedder = EmbedderId::new("test");
     let store = connect(&database).await;
     say(&store, session(1), 40).await;
-    let places = embed(&store, &embedder, 64, 1).await;
+    embed(&store, &embedder, 64, 1, 10_000).await;
+    let places = list_places(&store).await;
     let query = SeededNumbers(9).vector(64);
-    let search = search(&embedder, &query, SearchRequirement::default());
+    let search = search(&embedder, &query, SearchRequirement::default(), 25);
     let wanted = find(&store, &places, &search).await;
     assert_eq!(wanted.len(), 25);
     database.run("DROP EXTENSION vector CASCADE").await;
@@ -270,9 +285,10 @@ async fn a_role_that_may_not_use_the_vectors_of_the_server_searches_by_a_scan() 
     let embedder = EmbedderId::new("test");
     let store = connect(&database).await;
     say(&store, session(1), 40).await;
-    let places = embed(&store, &embedder, 64, 1).await;
+    embed(&store, &embedder, 64, 1, 10_000).await;
+    let places = list_places(&store).await;
     let query = SeededNumbers(9).vector(64);
-    let search = search(&embedder, &query, SearchRequirement::default());
+    let search = search(&embedder, &query, SearchRequirement::default(), 25);
     let wanted = find(&store, &places, &search).await;
     let role = format!("plain_{}", std::process::id());
     let grants = format!(
