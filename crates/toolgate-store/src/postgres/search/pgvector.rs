@@ -171,14 +171,17 @@ impl PostgresReader {
                      ORDER BY (vector <#> (SELECT $3::text::halfvec))::real * scale * $4::real, document DESC LIMIT $5
                  ) AS near JOIN search_vectors ON search_vectors.number = near.number"
             }
+            // The same condition before the join would make the planner expect few vectors, and it would
+            // join them the slow way round. Here vectors of others are last, and left out.
             Some(_) => {
                 "SELECT near.document, search_vectors.vector FROM (
-                     SELECT number, search_pgvectors.document FROM search_pgvectors
-                         JOIN UNNEST($6::bigint[]) AS allowed (document) ON allowed.document = search_pgvectors.document
-                     WHERE embedder = $1 AND vector_dims(vector) = $2
-                     ORDER BY (vector <#> (SELECT $3::text::halfvec))::real * scale * $4::real,
-                         search_pgvectors.document DESC LIMIT $5
-                 ) AS near JOIN search_vectors ON search_vectors.number = near.number"
+                     SELECT number, copy.document, CASE WHEN embedder = $1 AND vector_dims(vector) = $2 THEN
+                             (vector <#> (SELECT $3::text::halfvec))::real * scale * $4::real END AS distance
+                     FROM search_pgvectors AS copy
+                         JOIN UNNEST($6::bigint[]) AS allowed (document) ON allowed.document = copy.document
+                     ORDER BY distance, copy.document DESC LIMIT $5
+                 ) AS near JOIN search_vectors ON search_vectors.number = near.number
+                 WHERE near.distance IS NOT NULL"
             }
         };
         let dimensions = i32::try_from(search.dimensions).unwrap_or(i32::MAX);
