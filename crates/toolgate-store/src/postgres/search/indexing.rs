@@ -10,7 +10,7 @@ use toolgate_core::{
 
 use super::{
     expression::document_lexemes,
-    pgvector::{create_copy_table, insert_copies},
+    pgvector::{create_copy_table, insert_copies, try_copies},
 };
 use crate::{
     encoded::{from_db, to_db},
@@ -32,7 +32,8 @@ const MAX_ATTEMPTS: usize = 5;
 /// A change of the index.
 pub(super) enum IndexChange<'a> {
     Batch(&'a IndexBatch),
-    Vectors(&'a EmbedderId, &'a BTreeMap<i64, &'a [f32]>),
+    /// Stores vectors, and copies them if the server compares them.
+    Vectors(&'a EmbedderId, &'a BTreeMap<i64, &'a [f32]>, bool),
     /// Creates the table of vectors that the server compares.
     CopyTable,
     /// Copies vectors into it.
@@ -49,12 +50,13 @@ impl PostgresReader {
         &self,
         embedder: &EmbedderId,
         vectors: &[(SearchDocumentId, Vec<f32>)],
+        is_copied: bool,
     ) -> Result<(), StoreError> {
         let vectors: BTreeMap<i64, &[f32]> = vectors
             .iter()
             .map(|(id, vector)| (id.get(), vector.as_slice()))
             .collect();
-        self.change_index(IndexChange::Vectors(embedder, &vectors))
+        self.change_index(IndexChange::Vectors(embedder, &vectors, is_copied))
             .await
             .map(drop)
     }
@@ -95,8 +97,11 @@ async fn attempt_change(
     lock.execute(&mut *connection).await?;
     let done = match change {
         IndexChange::Batch(batch) => insert_batch(connection, batch).await?,
-        IndexChange::Vectors(embedder, vectors) => {
+        IndexChange::Vectors(embedder, vectors, is_copied) => {
             insert_vectors(connection, embedder, vectors).await?;
+            if *is_copied {
+                try_copies(connection).await?;
+            }
             true
         }
         IndexChange::CopyTable => {

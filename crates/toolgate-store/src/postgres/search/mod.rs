@@ -104,9 +104,8 @@ impl SearchStore for PostgresStore {
         embedder: EmbedderId,
         vectors: Vec<(SearchDocumentId, Vec<f32>)>,
     ) -> Result<(), StoreError> {
-        self.reads.put_vectors(&embedder, &vectors).await?;
-        self.vectors.follow(&self.reads).await;
-        Ok(())
+        let is_copied = self.vectors.is_copied(&self.reads).await;
+        self.reads.put_vectors(&embedder, &vectors, is_copied).await
     }
 
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {

@@ -66,16 +66,9 @@ impl PgvectorCopy {
         found.await.ok()
     }
 
-    /// Copies vectors that are new. Those that cannot be copied now are copied by a later search.
-    pub(super) async fn follow(&self, reads: &PostgresReader) {
-        if self.is_usable(reads).await {
-            let _ = reads.copy_vectors().await;
-        }
-    }
-
     /// Checks whether the server has the extension, and creates the table. It is found out once, unless
     /// the server cannot be asked.
-    async fn is_usable(&self, reads: &PostgresReader) -> bool {
+    pub(super) async fn is_usable(&self, reads: &PostgresReader) -> bool {
         let found = self.is_usable.get_or_try_init(|| reads.prepare_pgvector());
         found.await.is_ok_and(|usable| *usable)
     }
@@ -217,6 +210,16 @@ pub(super) async fn create_copy_table(connection: &mut PgConnection) -> Result<(
     }
     for sql in CREATE_TABLE {
         connection.execute(sql).await?;
+    }
+    Ok(())
+}
+
+/// Copies vectors in a transaction that has written some. Those that cannot be copied now are copied by
+/// a later search; the transaction is continued without them.
+pub(super) async fn try_copies(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    connection.execute("SAVEPOINT copies").await?;
+    if insert_copies(connection).await.is_err() {
+        connection.execute("ROLLBACK TO SAVEPOINT copies").await?;
     }
     Ok(())
 }

@@ -61,9 +61,9 @@ impl PostgresVectorCache {
         Ok(found)
     }
 
-    /// Lets the server know vectors that were written.
-    pub(super) async fn follow(&self, reads: &PostgresReader) {
-        self.copy.follow(reads).await;
+    /// Checks whether the server compares vectors, so that new ones are copied.
+    pub(super) async fn is_copied(&self, reads: &PostgresReader) -> bool {
+        self.copy.is_usable(reads).await
     }
 
     async fn scan(
