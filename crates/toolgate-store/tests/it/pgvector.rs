@@ -50,7 +50,7 @@ async fn say(store: &StoreHandle, session: SessionId, count: u64) {
         let animal = if n % 3 == 0 { "walrus" } else { "otter" };
         let event = SessionEvent::UserMessage {
             message: n,
-            text: Some(format!("{animal} {n}").into()),
+            text: Some(format!("{animal} {n}")),
             text_bytes: None,
             steering: false,
         };
