@@ -8,6 +8,7 @@ mod hardening;
 mod house;
 mod oldest_rust;
 mod peers;
+mod pgvector;
 mod postgres;
 mod test_run;
 
@@ -16,8 +17,10 @@ use std::{
     process::{Command, ExitCode},
 };
 
+use crate::postgres::Postgres;
+
 /// One thing that can be done, and what it is for.
-const TASKS: [(&str, &str); 10] = [
+const TASKS: [(&str, &str); 11] = [
     (
         "test",
         "format, lints, all tests, examples and docs: everything that has to be green",
@@ -51,6 +54,10 @@ const TASKS: [(&str, &str); 10] = [
         "run the PostgreSQL that the tests use, for trying things out, until Ctrl-C",
     ),
     (
+        "pgvector",
+        "the same with a PostgreSQL that has the extension `vector`",
+    ),
+    (
         "peers",
         "set up the Python with the model providers' official clients, and print how tests find it",
     ),
@@ -67,7 +74,11 @@ fn main() -> ExitCode {
         "dist" => dist::run(&std::env::args().skip(2).collect::<Vec<_>>()),
         "house" => house::print(&root()),
         "picture" => docgen("picture"),
-        "postgres" => postgres::run_until_stopped(),
+        "postgres" => {
+            Postgres::start().map(|server| postgres::run_until_stopped(postgres::VARIABLE, &server))
+        }
+        "pgvector" => pgvector::start(&target_directory())
+            .map(|server| postgres::run_until_stopped(pgvector::VARIABLE, &server)),
         "peers" => peers::print(&root()),
         "help" | "--help" | "-h" => {
             help();

@@ -38,17 +38,26 @@ impl Postgres {
     /// Returns the server that the environment names, or else starts one.
     pub(crate) fn given_or_started() -> Result<Self, String> {
         match std::env::var(VARIABLE) {
-            Ok(url) if !url.is_empty() => Ok(Self { url, keeper: None }),
+            Ok(url) if !url.is_empty() => Ok(Self::given(url)),
             _ => Self::start(),
         }
     }
 
+    /// Returns a server that runs already.
+    pub(crate) fn given(url: String) -> Self {
+        Self { url, keeper: None }
+    }
+
     /// Starts a new server.
     pub(crate) fn start() -> Result<Self, String> {
-        let binaries = Binaries::find_or_install()?;
+        Self::start_from(&Binaries::find_or_install()?, "postgres")
+    }
+
+    /// Starts a new server from these programs, in a directory with this name.
+    pub(crate) fn start_from(binaries: &Binaries, name: &str) -> Result<Self, String> {
         let user = User::to_run_as()?;
-        let dir = directory(&user)?;
-        let started = Self::start_in(&dir, &binaries, &user);
+        let dir = directory(&user, name)?;
+        let started = Self::start_in(&dir, binaries, &user);
         if started.is_err() {
             // The keeper may have deleted it first.
             let _ = fs::remove_dir_all(&dir);
@@ -128,10 +137,9 @@ impl Drop for Postgres {
     }
 }
 
-/// Starts a server for interactive use and runs it until Ctrl-C.
-pub(crate) fn run_until_stopped() -> Result<(), String> {
-    let postgres = Postgres::start()?;
-    println!("export {VARIABLE}='{}'", postgres.url());
+/// Runs a server for interactive use until Ctrl-C, and prints how tests find it.
+pub(crate) fn run_until_stopped(variable: &str, postgres: &Postgres) -> ! {
+    println!("export {variable}='{}'", postgres.url());
     eprintln!("PostgreSQL runs until you press Ctrl-C.");
     loop {
         std::thread::park();
@@ -139,7 +147,7 @@ pub(crate) fn run_until_stopped() -> Result<(), String> {
 }
 
 /// The programs of a server.
-struct Binaries {
+pub(crate) struct Binaries {
     initdb: PathBuf,
     postgres: PathBuf,
 }
@@ -187,14 +195,18 @@ impl Binaries {
             })
             .collect();
         versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
-        let directories =
+        let mut directories =
             std::env::split_paths(&path).chain(versions.into_iter().map(|(_, bin)| bin));
-        directories
-            .map(|bin| Self {
-                initdb: bin.join("initdb"),
-                postgres: bin.join("postgres"),
-            })
-            .find(|binaries| binaries.initdb.is_file() && binaries.postgres.is_file())
+        directories.find_map(|bin| Self::in_folder(&bin))
+    }
+
+    /// Returns the programs in a folder, if both are there.
+    pub(crate) fn in_folder(bin: &Path) -> Option<Self> {
+        let binaries = Self {
+            initdb: bin.join("initdb"),
+            postgres: bin.join("postgres"),
+        };
+        (binaries.initdb.is_file() && binaries.postgres.is_file()).then_some(binaries)
     }
 }
 
@@ -281,11 +293,11 @@ fn id(which: &str, name: &str) -> Option<u32> {
 
 /// Creates a directory that belongs to the user, with a short name: the path of a socket is limited
 /// to about 100 bytes.
-fn directory(user: &User) -> Result<PathBuf, String> {
+fn directory(user: &User, name: &str) -> Result<PathBuf, String> {
     let temporary = Some(std::env::temp_dir()).filter(|dir| dir.as_os_str().len() < 60);
     let dir = temporary
         .unwrap_or_else(|| "/tmp".into())
-        .join(format!("toolgate-postgres-{}", std::process::id()));
+        .join(format!("toolgate-{name}-{}", std::process::id()));
     let problem = |error| format!("{} could not be made: {error}", dir.display());
     fs::create_dir(&dir).map_err(problem)?;
     if let User::Other {

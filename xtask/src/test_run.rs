@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    browser, cargo, dist, features, fuzz, house, oldest_rust, peers, postgres, postgres::Postgres,
-    root, target_directory,
+    browser, cargo, dist, features, fuzz, house, oldest_rust, peers, pgvector, postgres,
+    postgres::Postgres, root, target_directory,
 };
 
 /// The examples that the README names, each a program of the workspace.
@@ -47,6 +47,9 @@ pub(crate) fn run() -> Result<(), String> {
 fn run_stages(stages: &mut Stages) -> Result<(), String> {
     check_free_space(&target_directory())?;
     let postgres = stages.time("set up PostgreSQL", Postgres::given_or_started)?;
+    let pgvector = stages.time("set up pgvector", || {
+        Ok(pgvector::given_or_started(&target_directory()))
+    })?;
     let python = stages.time("set up official clients", || peers::given_or_made(&root()))?;
     let browser = stages.time("set up a browser", || {
         Ok(browser::given_or_made(&target_directory()))
@@ -56,6 +59,9 @@ fn run_stages(stages: &mut Stages) -> Result<(), String> {
         command
             .env(postgres::VARIABLE, postgres.url())
             .env(peers::VARIABLE, &python);
+        if let Some(pgvector) = &pgvector {
+            command.env(pgvector::VARIABLE, pgvector.url());
+        }
         if let Some(browser) = &browser {
             command.env(browser::VARIABLE, browser);
         }

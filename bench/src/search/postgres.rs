@@ -62,7 +62,27 @@ async fn measure(url: &str, rounds: usize, messages: usize) -> Fallible<Vec<Cost
         None,
         "",
     ));
+    rows.push(first_search(url, rounds).await?);
     let kinds = queries::kinds(&corpus);
     rows.extend(queries::measure_kinds(&service, &kinds, rounds).await?);
     Ok(rows)
+}
+
+/// Measures the first semantic search of a process whose model is loaded.
+async fn first_search(url: &str, rounds: usize) -> Fallible<CostRow> {
+    let mut times = Vec::new();
+    for _ in 0..rounds.max(1) {
+        let store = toolgate_store::open_store(url).await?;
+        let service = SearchService::new(store, SystemClock::new());
+        let service = service.with_embedder(Arc::new(LocalEmbedder::new()));
+        let query = "how is the deployment of a service repeated";
+        times.push(
+            time_search(&service, query, SearchMode::Semantic)
+                .await?
+                .wall,
+        );
+    }
+    let what = "the first semantic search of an open process, median";
+    let note = "loads the vectors, unless the server compares them";
+    Ok(CostRow::new(what, median(times), "ms", None, note))
 }

@@ -143,7 +143,8 @@ pub use search::service::{SearchService, SearchStatus};
 pub use search::snippet::SearchSnippet;
 pub use search::terms::{MatchTerm, SearchFacet, SearchRequirement, TextSearch};
 pub use search::vectors::{
-    NearestVectors, VectorIndex, VectorQuery, best_documents, encode_signs, encode_vector,
+    NearestVectors, VectorIndex, VectorQuery, best_documents, decode_vector, encode_signs,
+    encode_vector,
 };
 pub use search::words::{SEARCH_INDEX_VERSION, SearchWord, joined_names, split_words};
 pub use stack::adapters::{

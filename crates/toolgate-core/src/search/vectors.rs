@@ -41,6 +41,14 @@ pub fn encode_vector(vector: &[f32]) -> Vec<u8> {
     bytes
 }
 
+/// Returns the scale of a stored vector, and its dimensions in steps of the scale; none if it is
+/// damaged.
+pub fn decode_vector(stored: &[u8]) -> Option<(f32, Vec<i8>)> {
+    let (scale, values) = split_vector(stored)?;
+    let steps = values.iter().map(|byte| byte.cast_signed());
+    Some((scale, steps.collect()))
+}
+
 /// Returns the signs of a vector, one bit per dimension.
 pub fn encode_signs(vector: &[f32]) -> Vec<u8> {
     let bits = vector.chunks(8).map(|chunk| {
@@ -91,10 +99,19 @@ impl VectorQuery {
         }
     }
 
+    /// Returns what one step of a dimension is worth.
+    pub fn scale(&self) -> f32 {
+        self.scale
+    }
+
+    /// Returns the dimensions in steps of the scale.
+    pub fn steps(&self) -> &[i8] {
+        &self.values
+    }
+
     /// Returns the similarity with a stored vector; none if it has other dimensions.
     pub fn similarity(&self, stored: &[u8]) -> Option<f32> {
-        let (scale, values) = split_vector(stored)?;
-        let values: Vec<i8> = values.iter().map(|byte| byte.cast_signed()).collect();
+        let (scale, values) = decode_vector(stored)?;
         (values.len() == self.values.len())
             .then(|| dot_product(&self.values, &values) as f32 * scale * self.scale)
     }

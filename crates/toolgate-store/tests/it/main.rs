@@ -8,6 +8,8 @@ mod erase;
 mod memories;
 mod migrations;
 mod outages;
+#[cfg(feature = "postgres")]
+mod pgvector;
 mod processes;
 mod run_end;
 mod same_answers;

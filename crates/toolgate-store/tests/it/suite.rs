@@ -27,11 +27,7 @@ async fn the_sqlite_store_satisfies_the_contract() {
 }
 
 #[cfg(feature = "postgres")]
-#[tokio::test]
-async fn the_postgres_store_satisfies_the_contract() {
-    let Some(database) = crate::support::TestDatabase::create().await else {
-        return;
-    };
+async fn check_database(database: &crate::support::TestDatabase) {
     let store = toolgate_store::PostgresStore::connect(&database.url())
         .await
         .expect("connects");
@@ -42,5 +38,33 @@ async fn the_postgres_store_satisfies_the_contract() {
         .await
         .assert_all();
     assert_eq!(store.check().await.expect("checks"), []);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn the_postgres_store_satisfies_the_contract() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    check_database(&database).await;
+    database.drop().await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn the_postgres_store_satisfies_the_contract_where_the_server_compares_vectors() {
+    let Some(database) = crate::support::TestDatabase::create_with_pgvector().await else {
+        return;
+    };
+    check_database(&database).await;
+    let missing = "SELECT count(*) FROM search_vectors FULL JOIN search_pgvectors USING (number)
+                   WHERE search_vectors.embedder IS DISTINCT FROM search_pgvectors.embedder";
+    assert_eq!(database.count(missing).await, 0);
+    assert_ne!(
+        database
+            .count("SELECT count(*) FROM search_pgvectors")
+            .await,
+        0
+    );
     database.drop().await;
 }

@@ -8,7 +8,10 @@ use toolgate_core::{
     encode_signs, encode_vector,
 };
 
-use super::expression::document_lexemes;
+use super::{
+    expression::document_lexemes,
+    pgvector::{create_copy_table, insert_copies, try_copies},
+};
 use crate::{
     encoded::{from_db, to_db},
     postgres::{
@@ -27,9 +30,14 @@ const INDEX_LOCK: i64 = 0x7467_7365;
 const MAX_ATTEMPTS: usize = 5;
 
 /// A change of the index.
-enum IndexChange<'a> {
+pub(super) enum IndexChange<'a> {
     Batch(&'a IndexBatch),
-    Vectors(&'a EmbedderId, &'a BTreeMap<i64, &'a [f32]>),
+    /// Stores vectors, and copies them if the server compares them.
+    Vectors(&'a EmbedderId, &'a BTreeMap<i64, &'a [f32]>, bool),
+    /// Creates the table of vectors that the server compares.
+    CopyTable,
+    /// Copies vectors into it.
+    Copies,
     Clear,
 }
 
@@ -42,12 +50,13 @@ impl PostgresReader {
         &self,
         embedder: &EmbedderId,
         vectors: &[(SearchDocumentId, Vec<f32>)],
+        is_copied: bool,
     ) -> Result<(), StoreError> {
         let vectors: BTreeMap<i64, &[f32]> = vectors
             .iter()
             .map(|(id, vector)| (id.get(), vector.as_slice()))
             .collect();
-        self.change_index(IndexChange::Vectors(embedder, &vectors))
+        self.change_index(IndexChange::Vectors(embedder, &vectors, is_copied))
             .await
             .map(drop)
     }
@@ -58,7 +67,7 @@ impl PostgresReader {
 
     /// Performs a change in one transaction, again if another process interferes. A batch that was
     /// committed although its answer was lost is not stored twice: its place in the log has moved.
-    async fn change_index(&self, change: IndexChange<'_>) -> Result<bool, StoreError> {
+    pub(super) async fn change_index(&self, change: IndexChange<'_>) -> Result<bool, StoreError> {
         let mut connection = self.address.open_connection().await?;
         let mut tries = 0;
         loop {
@@ -88,10 +97,18 @@ async fn attempt_change(
     lock.execute(&mut *connection).await?;
     let done = match change {
         IndexChange::Batch(batch) => insert_batch(connection, batch).await?,
-        IndexChange::Vectors(embedder, vectors) => {
+        IndexChange::Vectors(embedder, vectors, is_copied) => {
             insert_vectors(connection, embedder, vectors).await?;
+            if *is_copied {
+                try_copies(connection).await?;
+            }
             true
         }
+        IndexChange::CopyTable => {
+            create_copy_table(connection).await?;
+            true
+        }
+        IndexChange::Copies => insert_copies(connection).await?,
         IndexChange::Clear => {
             clear_tables(connection).await?;
             true

@@ -3,6 +3,7 @@
 mod expression;
 mod indexing;
 mod matching;
+mod pgvector;
 mod vectors;
 
 use std::sync::Arc;
@@ -103,7 +104,8 @@ impl SearchStore for PostgresStore {
         embedder: EmbedderId,
         vectors: Vec<(SearchDocumentId, Vec<f32>)>,
     ) -> Result<(), StoreError> {
-        self.reads.put_vectors(&embedder, &vectors).await
+        let is_copied = self.vectors.is_copied(&self.reads).await;
+        self.reads.put_vectors(&embedder, &vectors, is_copied).await
     }
 
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {

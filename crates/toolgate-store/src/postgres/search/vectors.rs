@@ -1,4 +1,5 @@
-//! Vectors in a PostgreSQL database. A process that searches holds those of its embedder in memory.
+//! Vectors in a PostgreSQL database. The server compares them where it can; otherwise a process that
+//! searches holds those of its embedder in memory.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -9,6 +10,7 @@ use toolgate_core::{
     VectorSearch, best_documents,
 };
 
+use super::pgvector::PgvectorCopy;
 use crate::{
     postgres::read::PostgresReader,
     search_shared::{CachedVectors, StoredVectors, VectorSource},
@@ -17,10 +19,14 @@ use crate::{
 /// The number of vectors that are loaded at a time.
 const PAGE_VECTORS: i64 = 20_000;
 
-/// The vectors of one embedder in memory. The lock is held while vectors are loaded, so that two
-/// searches do not load them twice.
+/// The ways to find the nearest documents: by the server, or by a scan of the vectors of one embedder
+/// in memory.
 #[derive(Clone, Default)]
-pub(in crate::postgres) struct PostgresVectorCache(Arc<Mutex<Option<CachedVectors>>>);
+pub(in crate::postgres) struct PostgresVectorCache {
+    copy: Arc<PgvectorCopy>,
+    /// The lock is held while vectors are loaded, so that two searches do not load them twice.
+    loaded: Arc<Mutex<Option<CachedVectors>>>,
+}
 
 impl PostgresVectorCache {
     pub(super) async fn match_vectors(
@@ -39,29 +45,49 @@ impl PostgresVectorCache {
                 .newest_rows(&[], &search.required, search.most_allowed)
                 .await?;
             found.is_truncated = newest.is_truncated;
-            Some(newest.ids.into_iter().collect())
+            Some(newest.ids)
         };
+        let allowed = allowed.as_deref();
         // More than wanted, because those of hidden sessions are left out below.
         let wanted = search.limit.saturating_mul(2);
-        let nearest = {
-            let mut cached = self.0.lock().await;
-            let index = reads
-                .refresh_vectors(&mut cached, embedder, search.dimensions)
-                .await?;
-            index.nearest(&search.query, allowed.as_ref(), wanted)
-        };
-        let ranking = match nearest {
-            NearestVectors::Exact(ranking) => ranking,
-            NearestVectors::Coarse(ids) => {
-                reads
-                    .compare_vectors(&ids, embedder, search, wanted)
-                    .await?
-            }
+        let by_server = self.copy.nearest(reads, embedder, search, allowed, wanted);
+        let ranking = match by_server.await {
+            Some(ranking) => ranking,
+            None => self.scan(reads, embedder, search, allowed, wanted).await?,
         };
         let shown = reads.shown_documents(&ranking).await?;
         let shown = ranking.into_iter().filter(|hit| shown.contains(&hit.id));
         found.ranking = shown.take(search.limit).collect();
         Ok(found)
+    }
+
+    /// Checks whether the server compares vectors, so that new ones are copied.
+    pub(super) async fn is_copied(&self, reads: &PostgresReader) -> bool {
+        self.copy.is_usable(reads).await
+    }
+
+    async fn scan(
+        &self,
+        reads: &PostgresReader,
+        embedder: i64,
+        search: &VectorSearch,
+        allowed: Option<&[SearchDocumentId]>,
+        wanted: usize,
+    ) -> Result<Vec<RankedDocument>, StoreError> {
+        let allowed = allowed.map(|allowed| allowed.iter().copied().collect());
+        let nearest = {
+            let mut cached = self.loaded.lock().await;
+            let index = reads
+                .refresh_vectors(&mut cached, embedder, search.dimensions)
+                .await?;
+            index.nearest(&search.query, allowed.as_ref(), wanted)
+        };
+        match nearest {
+            NearestVectors::Exact(ranking) => Ok(ranking),
+            NearestVectors::Coarse(ids) => {
+                reads.compare_vectors(&ids, embedder, search, wanted).await
+            }
+        }
     }
 }
 

@@ -14,8 +14,18 @@ impl TestDatabase {
     /// Creates a database on the server that `TOOLGATE_TEST_POSTGRES` names; returns `None` if it
     /// is not set.
     pub(crate) async fn create() -> Option<Self> {
-        let Ok(server) = std::env::var("TOOLGATE_TEST_POSTGRES") else {
-            println!("TOOLGATE_TEST_POSTGRES is not set: nothing is tested on PostgreSQL");
+        Self::create_on("TOOLGATE_TEST_POSTGRES", "PostgreSQL").await
+    }
+
+    /// Creates a database on the server with the extension `vector` that `TOOLGATE_TEST_PGVECTOR`
+    /// names; returns `None` if it is not set.
+    pub(crate) async fn create_with_pgvector() -> Option<Self> {
+        Self::create_on("TOOLGATE_TEST_PGVECTOR", "PostgreSQL with pgvector").await
+    }
+
+    async fn create_on(variable: &str, what: &str) -> Option<Self> {
+        let Ok(server) = std::env::var(variable) else {
+            println!("{variable} is not set: nothing is tested on {what}");
             return None;
         };
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -47,6 +57,18 @@ impl TestDatabase {
             .await
             .expect("runs");
         connection.close().await.expect("closes");
+    }
+
+    /// Returns the number that a query selects.
+    pub(crate) async fn count(&self, sql: &str) -> i64 {
+        use sqlx::Row;
+        let mut connection = PgConnection::connect(&self.url()).await.expect("connects");
+        let row = sqlx::query(AssertSqlSafe(sql.to_owned()))
+            .fetch_one(&mut connection)
+            .await;
+        let count = row.expect("reads").get(0);
+        connection.close().await.expect("closes");
+        count
     }
 
     /// Runs a statement on the server, outside the database.
