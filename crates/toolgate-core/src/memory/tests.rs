@@ -295,6 +295,16 @@ fn only_simple_commands_that_build_or_test_are_remembered() {
 }
 
 #[test]
+fn the_message_about_a_bad_line_is_one_line_without_control_characters() {
+    for name in ["\\u000a", "\\u000d", "\\u001b[2J", "\\u202e", "\\u2028"] {
+        let file = format!("{{\"{name}\": 1}}");
+        let error = read_memory_file(&file).expect_err("rejected").to_string();
+        let is_visible = |c: char| !c.is_control() && c != '\u{202e}' && c != '\u{2028}';
+        assert!(error.chars().all(is_visible), "{error:?}");
+    }
+}
+
+#[test]
 fn a_bad_line_of_a_file_is_named_by_its_number() {
     let memory = TransferredMemory::from_record(&memory_with(1, "use tabs"));
     let good = write_memory_file(&[memory.clone(), memory]);

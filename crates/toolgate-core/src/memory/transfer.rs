@@ -163,9 +163,8 @@ fn parse_line<'a, T: Deserialize<'a>>(
         // The parser counts lines of its own.
         let message = message.split(" at line ").next().unwrap_or_default();
         let message: String = message.chars().take(200).collect();
-        bad(format!(
-            "{}, at column {column}",
-            crate::escape_invisible(&message)
-        ))
+        // A line break is part of a text that is shown, but not of a message of one line.
+        let message = crate::escape_invisible(&message).replace('\n', "⟨U+000A⟩");
+        bad(format!("{message}, at column {column}"))
     })
 }
