@@ -16,11 +16,11 @@ use crate::{IntegrityProblem, encoded::encode_json};
 #[derive(Default)]
 pub(crate) struct DerivedRows {
     sessions: BTreeMap<SessionId, DerivedSession>,
-    turns: BTreeMap<TurnId, TurnRow>,
+    turns: BTreeMap<(SessionId, TurnId), TurnRow>,
     approvals: BTreeMap<CallId, ApprovalRow>,
     /// The sessions with an event that cannot be read. Nothing follows from their logs.
     unreadable: BTreeSet<SessionId>,
-    found_turns: BTreeSet<TurnId>,
+    found_turns: BTreeSet<(SessionId, TurnId)>,
     found_approvals: BTreeSet<CallId>,
 }
 
@@ -50,10 +50,10 @@ impl DerivedRows {
         row.updated_at = at;
         match RowChange::from_event(&event) {
             Some(RowChange::TurnOpened(turn)) => {
-                self.turns.insert(turn.turn, turn);
+                self.turns.insert((turn.session, turn.turn), turn);
             }
-            Some(RowChange::TurnSettled(turn, at)) => {
-                if let Some(row) = self.turns.get_mut(&turn) {
+            Some(RowChange::TurnSettled(session, turn, at)) => {
+                if let Some(row) = self.turns.get_mut(&(session, turn)) {
                     row.settled_at = Some(at);
                 }
             }
@@ -105,8 +105,9 @@ impl DerivedRows {
 
     /// Checks whether a stored turn agrees with the events of its session.
     pub(crate) fn check_turn(&mut self, stored: &TurnRow) -> bool {
-        self.found_turns.insert(stored.turn);
-        self.unreadable.contains(&stored.session) || self.turns.get(&stored.turn) == Some(stored)
+        let key = (stored.session, stored.turn);
+        self.found_turns.insert(key);
+        self.unreadable.contains(&stored.session) || self.turns.get(&key) == Some(stored)
     }
 
     /// Checks whether a stored approval agrees with the events of its session. `is_answered` says
@@ -149,12 +150,12 @@ impl DerivedRows {
         let is_readable = |session: &SessionId| !self.unreadable.contains(session);
         let turns = self
             .turns
-            .values()
-            .filter(|row| is_readable(&row.session) && !self.found_turns.contains(&row.turn));
+            .iter()
+            .filter(|(key, row)| is_readable(&row.session) && !self.found_turns.contains(key));
         let approvals = self.approvals.iter().filter(|(call, row)| {
             is_readable(&row.session) && !self.found_approvals.contains(*call)
         });
-        let turns = turns.map(|row| missing("turns", row.turn));
+        let turns = turns.map(|(_, row)| missing("turns", row.turn));
         let approvals = approvals.map(|(call, _)| missing("approvals", *call));
         turns.chain(approvals).collect()
     }

@@ -296,6 +296,7 @@ pub(crate) fn check_blob(digest: Digest, found: &[u8], size: u64) -> Result<(), 
 }
 
 /// Returns the end of the key range that starts with `start`, which ends with a slash.
+#[cfg(feature = "postgres")]
 pub(crate) fn prefix_end(start: &str) -> String {
     // `0` is the character after the slash.
     format!("{}0", start.strip_suffix('/').unwrap_or(start))

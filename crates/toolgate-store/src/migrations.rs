@@ -82,6 +82,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "short_texts",
         sql: include_str!("../migrations/sqlite/0012_short_texts.sql"),
     },
+    Migration {
+        version: 13,
+        name: "append_order",
+        sql: include_str!("../migrations/sqlite/0013_append_order.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -146,6 +151,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 12,
         name: "short_texts",
         sql: include_str!("../migrations/postgres/0012_short_texts.sql"),
+    },
+    Migration {
+        version: 13,
+        name: "append_order",
+        sql: include_str!("../migrations/postgres/0013_append_order.sql"),
     },
 ];
 

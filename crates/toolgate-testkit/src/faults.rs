@@ -34,6 +34,7 @@ pub enum StoreCall {
     Revision,
     PutRecordOnce,
     LoadRecord,
+    LoadRecords,
     PutBlob,
     Blob,
     ListRecords,
@@ -258,6 +259,7 @@ impl<S: Store> RecordStore for FaultyStore<S> {
     with_fault! {
         put_record_once = PutRecordOnce(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record = LoadRecord(key: &RecordKey) -> Option<StoreRecord>;
+        load_records = LoadRecords(keys: &[RecordKey]) -> Vec<Option<StoreRecord>>;
         list_records = ListRecords(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         records_named = RecordsNamed(names: &ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages = Messages(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;

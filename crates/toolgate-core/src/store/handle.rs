@@ -138,6 +138,7 @@ passed_on! {
     RecordStore {
         put_record_once<'a>(key: RecordKey, record: StoreRecord) -> Option<StoreRecord>;
         load_record<'a>(key: &'a RecordKey) -> Option<StoreRecord>;
+        load_records<'a>(keys: &'a [RecordKey]) -> Vec<Option<StoreRecord>>;
         list_records<'a>(prefix: &'a str, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         records_named<'a>(names: &'a ErasureNames, after: Option<&'a str>, limit: usize) -> Vec<(Arc<str>, StoreRecord)>;
         messages<'a>(session: SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<MessageRecord>)>;

@@ -30,6 +30,13 @@ pub trait RecordStore: Send + Sync + 'static {
         key: &RecordKey,
     ) -> impl Future<Output = Result<Option<StoreRecord>, StoreError>> + Send;
 
+    /// Returns the records under these keys, in the order of the keys; `None` for one that does not
+    /// exist. A store reads them in one step, as of one moment.
+    fn load_records(
+        &self,
+        keys: &[RecordKey],
+    ) -> impl Future<Output = Result<Vec<Option<StoreRecord>>, StoreError>> + Send;
+
     /// Lists records under [`RecordKey::Other`] whose key starts with `prefix`, in the order of
     /// their keys, starting after `after`.
     fn list_records(

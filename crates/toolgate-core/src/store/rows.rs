@@ -510,8 +510,8 @@ fn run_state_after(event: &Event) -> Option<(&TurnInfo, Option<RunState>)> {
 pub enum RowChange {
     /// There is a new turn.
     TurnOpened(TurnRow),
-    /// A turn is settled.
-    TurnSettled(TurnId, Timestamp),
+    /// A turn of a session is settled.
+    TurnSettled(SessionId, TurnId, Timestamp),
     /// Approval is requested, for the first time or again.
     Asked(Box<ApprovalRow>),
     /// The approval request for a call is decided.
@@ -535,7 +535,7 @@ impl RowChange {
                 }))
             }
             EventBody::Turn(info, TurnEvent::TurnSettled) => {
-                Some(Self::TurnSettled(info.turn, event.at()))
+                Some(Self::TurnSettled(info.session, info.turn, event.at()))
             }
             // An interrupted turn stays open: its invocations still have to be settled.
             EventBody::Turn(

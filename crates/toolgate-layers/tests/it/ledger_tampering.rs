@@ -179,6 +179,7 @@ impl RecordStore for TamperedStore {
     passes_on! {
         put_record_once(key: core::RecordKey, record: core::StoreRecord) -> Option<core::StoreRecord>;
         load_record(key: &core::RecordKey) -> Option<core::StoreRecord>;
+        load_records(keys: &[core::RecordKey]) -> Vec<Option<core::StoreRecord>>;
         list_records(prefix: &str, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
         records_named(names: &core::ErasureNames, after: Option<&str>, limit: usize) -> Vec<(Arc<str>, core::StoreRecord)>;
         messages(session: core::SessionId, before: u64, limit: usize) -> Vec<(u64, Arc<core::MessageRecord>)>;

@@ -16,8 +16,9 @@ use toolgate_core::{
     AdmittedDecision, ApprovalAnswer, ApprovalFilter, ApprovalId, ApprovalRequest,
     ApprovalRequestRef, ApprovalRow, ApprovalState, AskClaims, CallId, ChangedRequest, Clock,
     Decision, DecisionCallbacks, InputKind, Json, Keyring, LayerName, MadeDecision, MailboxItem,
-    RecordKey, Redactor, RejectCode, SessionId, ShownRequest, Stack, Status, StoreError,
-    StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote, unverified_approval_id,
+    RecordKey, Redactor, RejectCode, SessionId, SettledOutcome, ShownRequest, Stack, Status,
+    StoreError, StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote,
+    unverified_approval_id,
 };
 
 use crate::{SystemClock, approvals::voting::AdmittedAnswer, turn::duplicates::SettledCache};
@@ -391,10 +392,11 @@ impl ApprovalService {
             Err(code) => return Ok(Err(code)),
         };
         // Only after the token was verified: a forged one must not learn the state of the call.
-        if let Some(code) = self.closed_code(&row, on).await? {
+        let records = self.load_call_records(&row).await?;
+        if let Some(code) = self.closed_code(&row, on, &records).await? {
             return Ok(Err(code));
         }
-        let Some(request) = self.load_request(&row).await? else {
+        let Some(request) = self.check_request(&row, records.request)? else {
             return Ok(Err(RejectCode::NoWaiter));
         };
         if request.signed && self.keyring.is_none() {
@@ -437,10 +439,11 @@ impl ApprovalService {
                 Ok(Ok(AdmittedDecision::Decided { with }))
             }
             // Another process has decided first; the record is written only once.
-            Err(StoreError::RecordExists { .. }) => Ok(Err(self
-                .closed_code(&row, on)
-                .await?
-                .unwrap_or(RejectCode::Duplicate))),
+            Err(StoreError::RecordExists { .. }) => {
+                let records = self.load_call_records(&row).await?;
+                let code = self.closed_code(&row, on, &records).await?;
+                Ok(Err(code.unwrap_or(RejectCode::Duplicate)))
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -480,13 +483,16 @@ impl ApprovalService {
         &self,
         row: &ApprovalRow,
         on: &DecisionTarget,
+        records: &CallRecords,
     ) -> Result<Option<RejectCode>, StoreError> {
         let call = row.request.approval_id.call_id();
         let settled = match row.state {
             ApprovalState::Settled(status) => Some(status),
             // The record is written before the list is updated.
             ApprovalState::Pending | ApprovalState::Answered | ApprovalState::Running => {
-                self.settled_status(call).await?
+                let recent = self.recent.as_ref();
+                let recent = recent.and_then(|recent| recent.settled_status(call));
+                recent.or_else(|| records.outcome.as_ref().map(|settled| settled.status))
             }
         };
         if let Some(status) = settled {
@@ -498,8 +504,7 @@ impl ApprovalService {
                 status => RejectCode::after_settled(status),
             }));
         }
-        let answer = self.store.load_answer(call, row.request.generation);
-        let Some(answer) = answer.await? else {
+        let Some(answer) = &records.answer else {
             return Ok(None);
         };
         Ok(Some(match (&answer.decision.verdict, on) {
@@ -551,11 +556,41 @@ impl ApprovalService {
         let call = row.request.approval_id.call_id();
         let generation = row.request.generation;
         let stored = self.store.load_approval_request(call, generation).await?;
+        self.check_request(row, stored)
+    }
+
+    /// Fails if a stored request, or its row in the lists, was changed.
+    fn check_request(
+        &self,
+        row: &ApprovalRow,
+        stored: Option<Arc<ApprovalRequest>>,
+    ) -> Result<Option<Arc<ApprovalRequest>>, DeliverError> {
         if let Some(request) = &stored {
             request.check_seal(self.keyring.as_ref())?;
             request.check_listed(&row.request)?;
         }
         Ok(stored)
+    }
+
+    /// Loads what a decision on the call depends on, in one read.
+    async fn load_call_records(&self, row: &ApprovalRow) -> Result<CallRecords, StoreError> {
+        let call = row.request.approval_id.call_id();
+        let generation = row.request.generation;
+        let keys = [
+            RecordKey::Outcome(call),
+            RecordKey::Answer(call, generation),
+            RecordKey::Question(call, generation),
+        ];
+        let mut records = CallRecords::default();
+        for (key, record) in keys.iter().zip(self.store.load_records(&keys).await?) {
+            let Some(record) = record else { continue };
+            match key {
+                RecordKey::Outcome(_) => records.outcome = Some(record.into_content(key)?),
+                RecordKey::Answer(..) => records.answer = Some(record.into_content(key)?),
+                _ => records.request = Some(record.into_content(key)?),
+            }
+        }
+        Ok(records)
     }
 
     /// Returns the status a call settled with, if it did.
@@ -590,6 +625,14 @@ impl ApprovalService {
         };
         self.store.post_item(session, post, Vec::new()).await
     }
+}
+
+/// The records of a call that a decision on it depends on.
+#[derive(Default)]
+struct CallRecords {
+    outcome: Option<Arc<SettledOutcome>>,
+    answer: Option<Arc<ApprovalAnswer>>,
+    request: Option<Arc<ApprovalRequest>>,
 }
 
 impl LocatedRequest {

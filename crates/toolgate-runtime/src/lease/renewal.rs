@@ -50,10 +50,14 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
             () = driving.wait_until_due() => true,
             () = posted => false,
         };
-        // The run may have ended while this waited; its lease need not be renewed.
-        if shared.upgrade().is_none_or(|now| !now.is_driving()) {
+        let Some(now) = shared.upgrade() else { return };
+        // The run may have ended while this waited; its lease need not be renewed. Items that were
+        // processed meanwhile, as they are when a turn is resumed, need not be read again.
+        let is_processed = now.posts_seen.load(Ordering::SeqCst) > seen;
+        if !now.is_driving() || (is_processed && !renew) {
             continue;
         }
+        drop(now);
         let kept = if renew { journal.renew().await } else { Ok(()) };
         let taken = process_mailbox(&shared, &store.posts(session, seen, 1).await).await;
         if journal.failure().is_some() {

@@ -516,9 +516,13 @@ impl<Wiring> SessionBuilder<Wiring> {
             .may_use(self.may_use)
             .for_session(dispatcher.session());
         let window = self.limits.window_bytes;
-        let conversation =
-            Conversation::open(dispatcher.store(), dispatcher.session(), window).await;
-        let conversation = conversation.map_err(SessionError::from)?;
+        let conversation = if dispatcher.0.journal.sequence() == 0 {
+            // Messages are written with events, so a new session has none to read.
+            Conversation::default()
+        } else {
+            let opened = Conversation::open(dispatcher.store(), dispatcher.session(), window).await;
+            opened.map_err(SessionError::from)?
+        };
         Ok(Session(Arc::new(SessionShared {
             dispatcher,
             model: self.model,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use toolgate_core::{
-    ApprovalAnswer, Arguments, CallId, ChangedRequest, Failure, Outcome, Phase, ReconciledAttempt,
-    RejectCode, SettledOutcome, Stack, TurnId, TurnRequests, View, note_keys, run_contained,
+    ApprovalAnswer, ApprovalRequest, Arguments, CallId, ChangedRequest, Failure, Outcome, Phase,
+    ReconciledAttempt, RecordKey, RejectCode, SettledOutcome, Stack, TurnId, TurnRequests, View,
+    note_keys, run_contained,
 };
 
 use crate::{
@@ -144,17 +145,10 @@ impl Dispatcher {
                 active.lock_state().work[at].outcome = self.0.store.load_outcome(call).await?;
                 continue;
             }
-            let question = match (phase, generation.checked_sub(1)) {
-                (Some(Phase::AwaitingApproval), Some(asked)) => {
-                    self.0.store.load_approval_request(call, asked).await?
-                }
-                _ => None,
-            };
-            let mut answers = Vec::new();
-            for generation in 0..generation {
-                let answer = self.0.store.load_answer(call, generation).await?;
-                answers.extend(answer.map(Arc::unwrap_or_clone));
-            }
+            let asked = generation
+                .checked_sub(1)
+                .filter(|_| phase == Some(Phase::AwaitingApproval));
+            let (question, answers) = self.load_decisions(call, asked, generation).await?;
             let results = if phase == Some(Phase::AwaitingResult) {
                 self.load_results(call, attempts).await?
             } else {
@@ -201,6 +195,38 @@ impl Dispatcher {
             state.work[at].resumed.results = results;
         }
         Ok(())
+    }
+
+    /// Loads the approval request of generation `asked`, if there is one, and the answers of all
+    /// generations so far, in one read.
+    async fn load_decisions(
+        &self,
+        call: CallId,
+        asked: Option<u32>,
+        generations: u32,
+    ) -> Result<(Option<Arc<ApprovalRequest>>, Vec<ApprovalAnswer>), DispatchError> {
+        let mut keys: Vec<_> = (0..generations)
+            .map(|generation| RecordKey::Answer(call, generation))
+            .collect();
+        keys.extend(asked.map(|asked| RecordKey::Question(call, asked)));
+        let mut question = None;
+        let mut answers = Vec::new();
+        if keys.is_empty() {
+            return Ok((question, answers));
+        }
+        for (key, record) in keys.iter().zip(self.0.store.load_records(&keys).await?) {
+            match (key, record) {
+                (RecordKey::Question(..), Some(record)) => {
+                    question = Some(record.into_content(key)?);
+                }
+                (_, Some(record)) => {
+                    let answer: Arc<ApprovalAnswer> = record.into_content(key)?;
+                    answers.push(Arc::unwrap_or_clone(answer));
+                }
+                (_, None) => {}
+            }
+        }
+        Ok((question, answers))
     }
 
     /// Loads the arguments with which an external executor runs the tool.

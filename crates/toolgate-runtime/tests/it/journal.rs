@@ -47,7 +47,7 @@ impl Slow {
                         }
                     }))
                 }
-                StoreCall::LoadRecord => {
+                StoreCall::LoadRecord | StoreCall::LoadRecords => {
                     reads.fetch_add(1, Ordering::SeqCst);
                     StoreFault::Pass
                 }

@@ -131,12 +131,14 @@ impl PostgresWritePlan {
         match change {
             RowChange::TurnOpened(row) => {
                 // The statement writes each turn once, so a later change replaces an earlier one.
-                self.settled_turns.remove(&row.turn);
-                self.turns.insert(row.turn, row);
+                let key = (row.session, row.turn);
+                self.settled_turns.remove(&key);
+                self.turns.insert(key, row);
             }
-            RowChange::TurnSettled(turn, at) => match self.turns.get_mut(&turn) {
+            RowChange::TurnSettled(session, turn, at) => match self.turns.get_mut(&(session, turn))
+            {
                 Some(row) => row.settled_at = Some(at),
-                None => drop(self.settled_turns.insert(turn, at)),
+                None => drop(self.settled_turns.insert((session, turn), at)),
             },
             RowChange::Asked(row) => {
                 let call = row.request.approval_id.call_id();

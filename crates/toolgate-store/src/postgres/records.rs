@@ -1,6 +1,10 @@
 //! Records and blobs in a PostgreSQL database.
 
-use std::{collections::BTreeSet, ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use bytes::{Bytes, BytesMut};
 use sqlx::{Row, postgres::PgRow};
@@ -44,6 +48,23 @@ impl RecordStore for PostgresStore {
         self.reads
             .query_row(ask, |row| record_columns(row, &name))
             .await
+    }
+
+    async fn load_records(
+        &self,
+        keys: &[RecordKey],
+    ) -> Result<Vec<Option<StoreRecord>>, StoreError> {
+        let names: Vec<_> = keys.iter().map(RecordKey::to_string).collect();
+        let wanted: Vec<_> = names.iter().map(String::as_bytes).collect();
+        let sql = "SELECT key, body, checksum FROM records WHERE key = ANY($1)";
+        let ask = || sqlx::query(sql).bind(&wanted);
+        let found = self.reads.query_rows(ask, |row| {
+            let name = String::from_utf8_lossy(row.try_get(0)?).into_owned();
+            let record = record_columns(row, &name)?;
+            Ok((name, record))
+        });
+        let found: BTreeMap<String, StoreRecord> = found.await?.into_iter().collect();
+        Ok(names.iter().map(|name| found.get(name).cloned()).collect())
     }
 
     async fn list_records(

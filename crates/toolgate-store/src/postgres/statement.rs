@@ -359,17 +359,15 @@ fn add_turns(statement: &mut GroupStatement, plan: &PostgresWritePlan) -> Result
         statement.add_part(format!(
             "INSERT INTO turns (turn, session, opened_at, settled_at)
              SELECT * FROM UNNEST({turn}::uuid[], {session}::uuid[], {opened}::bigint[], {settled}::bigint[])
-             ON CONFLICT (turn) DO UPDATE SET session = excluded.session, opened_at = excluded.opened_at,
+             ON CONFLICT (session, turn) DO UPDATE SET opened_at = excluded.opened_at,
                  settled_at = excluded.settled_at"
         ));
     }
     if !plan.settled_turns.is_empty() {
-        let turn = statement.bind_column(
-            plan.settled_turns
-                .keys()
-                .map(|turn| PgUuid(turn.uuid()))
-                .collect(),
-        )?;
+        let keys = || plan.settled_turns.keys();
+        let session =
+            statement.bind_column(keys().map(|(session, _)| PgUuid(session.uuid())).collect())?;
+        let turn = statement.bind_column(keys().map(|(_, turn)| PgUuid(turn.uuid())).collect())?;
         let at = statement.bind_column(
             plan.settled_turns
                 .values()
@@ -378,7 +376,8 @@ fn add_turns(statement: &mut GroupStatement, plan: &PostgresWritePlan) -> Result
         )?;
         statement.add_part(format!(
             "UPDATE turns SET settled_at = settled.at
-             FROM UNNEST({turn}::uuid[], {at}::bigint[]) AS settled (turn, at) WHERE turns.turn = settled.turn"
+             FROM UNNEST({session}::uuid[], {turn}::uuid[], {at}::bigint[]) AS settled (session, turn, at)
+             WHERE turns.session = settled.session AND turns.turn = settled.turn"
         ));
     }
     Ok(())

@@ -16,9 +16,13 @@ const MAX_DEPTH: u32 = 3;
 const LEAST_OF_PREVIOUS: usize = 20;
 /// The least length of a range of an event that a record refers to: completing it needs a query.
 const LEAST_OF_NUMBERED: usize = 96;
-/// The number of places without a range after which some are left out. A long text that repeats
+/// The number of places without a range after which some are left out: first as many as a digest or an
+/// id has, which is repeated as a whole or not at all, and then more and more. A long text that repeats
 /// nothing is passed quickly.
 const PATIENCE: usize = 64;
+const PATIENCE_WITH_WORDS: usize = 8;
+/// The most places that are left out within a word.
+const MOST_WITHIN_WORDS: usize = 3;
 /// The length of what the texts of most writes have together.
 const USUAL_TEXTS: usize = 12 * 1024;
 
@@ -186,7 +190,8 @@ impl TextShortener {
                 }
                 None => {
                     misses += 1;
-                    at + 1 + misses / PATIENCE
+                    let within_words = (misses / PATIENCE_WITH_WORDS).min(MOST_WITHIN_WORDS);
+                    at + 1 + within_words.max(misses / PATIENCE)
                 }
             };
             // What is inside of a range is found where the range is from.

@@ -160,7 +160,8 @@ impl CatalogueStore for SqliteStore {
         title: SessionTitle,
     ) -> Result<(), StoreError> {
         self.queue_write(move |tx| {
-            let sql = "UPDATE sessions SET title = ?2, is_retitled = 1 WHERE id = ?1";
+            let sql =
+                "UPDATE sessions SET title = ?2, is_retitled = 1, is_behind = 1 WHERE id = ?1";
             tx.execute(sql, params![session_bytes(session), title.as_str()])
                 .map(drop)
         })
@@ -200,9 +201,10 @@ impl SqliteWriteTx<'_> {
                 )
                 .map(drop)
             }
-            RowChange::TurnSettled(turn, at) => {
-                let sql = "UPDATE turns SET settled_at = ?2 WHERE turn = ?1";
-                self.execute(sql, params![turn.uuid().as_bytes(), at.as_micros()])
+            RowChange::TurnSettled(session, turn, at) => {
+                let sql = "UPDATE turns SET settled_at = ?3 WHERE session = ?1 AND turn = ?2";
+                let turn = turn.uuid().into_bytes();
+                self.execute(sql, params![session_bytes(*session), turn, at.as_micros()])
                     .map(drop)
             }
             RowChange::Asked(row) => {

@@ -10,9 +10,9 @@ use toolgate_core::{
 
 use super::{
     SqliteStore, connect,
+    record_keys::KeyRange,
     transaction::{SqliteWriteTx, session_bytes},
 };
-use crate::encoded::prefix_end;
 
 /// The number of events that are in memory at a time.
 const PAGE_EVENTS: usize = 1_000;
@@ -190,7 +190,7 @@ impl SqliteWriteTx<'_> {
             "DELETE FROM approvals WHERE session = ?1",
             "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
                  hidden_at = NULL, parent = NULL, principal = NULL, labels = NULL, run = NULL, run_state = NULL,
-                 run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = 0,
+                 run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = 0, is_behind = 0,
                  calls = 0, cost = NULL, model = NULL, first_tool = NULL,
                  fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
         ] {
@@ -201,13 +201,10 @@ impl SqliteWriteTx<'_> {
     }
 
     fn delete_records(&self, names: &ErasureNames) -> Result<(), StoreError> {
-        for name in &names.whole {
-            self.execute("DELETE FROM records WHERE key = ?1", [name])?;
-        }
-        for start in &names.starts {
+        for range in KeyRange::of_names(names) {
             self.execute(
                 "DELETE FROM records WHERE key >= ?1 AND key < ?2",
-                [start, &prefix_end(start)],
+                params![range.first, range.end],
             )?;
         }
         Ok(())

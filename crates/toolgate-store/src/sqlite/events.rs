@@ -119,8 +119,10 @@ impl SqliteWriteTx<'_> {
             self.update_last_run(session, update)?;
         }
         if batch.is_use {
-            // The row of an erased session keeps its number, so that none is given twice.
-            let sql = "UPDATE sessions SET last_use = (SELECT max(last_use) + 1 FROM sessions) WHERE id = ?1";
+            // The row of an erased session keeps its number, so that none is given twice. The session
+            // that was used last is still the last, and its index is not written again.
+            let sql = "UPDATE sessions SET last_use = (SELECT max(last_use) + 1 FROM sessions)
+                       WHERE id = ?1 AND (last_use = 0 OR last_use < (SELECT max(last_use) FROM sessions))";
             self.execute(sql, [session_bytes(session)])?;
         }
         // Consumed inputs are deleted in the commit of their events, so that none is handled twice.
@@ -201,6 +203,9 @@ impl SqliteWriteTx<'_> {
                 sql,
                 params![session_bytes(session), revision, updated, created, until],
             )?;
+            // Only if it changes: its index is a page of every commit otherwise.
+            let sql = "UPDATE sessions SET is_behind = 1 WHERE id = ?1 AND is_behind = 0";
+            self.execute(sql, [session_bytes(session)])?;
         } else if let Some(term) = at.lease_term {
             let sql = "UPDATE sessions SET lease_until = ?2 WHERE id = ?1 AND holder IS NOT NULL";
             self.execute(
@@ -217,22 +222,30 @@ impl SqliteWriteTx<'_> {
         session: SessionId,
         update: &EncodedSessionUpdate,
     ) -> Result<(), StoreError> {
-        let sql = "UPDATE sessions SET principal = coalesce(?2, principal), labels = ?3, run = coalesce(?4, run),
-                       run_state = coalesce(?5, run_state), run_at = coalesce(?6, run_at),
-                       title = coalesce(title, ?7)
-                   WHERE id = ?1";
-        let principal = update.principal.as_ref().map(Principal::as_str);
         let last = update.last_run;
+        let sql = "UPDATE sessions SET labels = ?2, run = coalesce(?3, run), run_at = coalesce(?4, run_at),
+                       title = coalesce(title, ?5)
+                   WHERE id = ?1";
         self.execute(
             sql,
             params![
                 session_bytes(session),
-                principal,
                 update.labels,
                 last.map(|last| to_db(last.run)),
-                last.map(|last| last.state.as_str()),
                 last.map(|last| last.at.as_micros()),
                 update.title.as_ref().map(SessionTitle::as_str)
+            ],
+        )?;
+        // By themselves and only if they change: SQLite writes the indexes of every column that is set.
+        let sql = "UPDATE sessions SET principal = coalesce(?2, principal), run_state = coalesce(?3, run_state)
+                   WHERE id = ?1 AND (principal IS NOT coalesce(?2, principal)
+                                      OR run_state IS NOT coalesce(?3, run_state))";
+        self.execute(
+            sql,
+            params![
+                session_bytes(session),
+                update.principal.as_ref().map(Principal::as_str),
+                last.map(|last| last.state.as_str())
             ],
         )
         .map(drop)

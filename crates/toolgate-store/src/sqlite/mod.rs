@@ -17,6 +17,7 @@ mod memories;
 mod queue;
 mod read;
 mod reader_pool;
+mod record_keys;
 mod records;
 mod search;
 mod session_checksum;
@@ -106,7 +107,7 @@ impl SqliteStore {
         let connection = connect::open_writer(&path, &options)?;
         let queue = Arc::new(JobQueue::new());
         let file = FileIdentity::of(&path);
-        let writer = SqliteWriter {
+        let mut writer = SqliteWriter {
             connection,
             file: file.clone(),
             path: path.clone(),

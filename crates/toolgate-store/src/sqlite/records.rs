@@ -9,7 +9,11 @@ use toolgate_core::{
 };
 
 use super::{
-    SqliteStore, bodies::RecordBodies, connect::database_error, read::SqliteReader,
+    SqliteStore,
+    bodies::RecordBodies,
+    connect::database_error,
+    read::SqliteReader,
+    record_keys::{KeyRange, record_name, stored_key},
     transaction::SqliteWriteTx,
 };
 use crate::encoded::{
@@ -38,6 +42,18 @@ impl RecordStore for SqliteStore {
         self.run_read(move |read| read.read_record(&name)).await
     }
 
+    async fn load_records(
+        &self,
+        keys: &[RecordKey],
+    ) -> Result<Vec<Option<StoreRecord>>, StoreError> {
+        let names: Vec<_> = keys.iter().map(RecordKey::to_string).collect();
+        self.run_read(move |read| {
+            let _snapshot = read.begin_snapshot()?;
+            names.iter().map(|name| read.read_record(name)).collect()
+        })
+        .await
+    }
+
     async fn list_records(
         &self,
         prefix: &str,
@@ -63,12 +79,12 @@ impl RecordStore for SqliteStore {
             let mut found = Vec::new();
             let mut bodies = RecordBodies::new(read);
             while let Some(row) = rows.next().map_err(failed)? {
-                let key: String = row.get(0).map_err(failed)?;
                 // Keys with the same prefix are adjacent, so the first other key ends the list.
-                if !key.starts_with(&start) {
+                let key = row.get_ref(0).map_err(failed)?.as_str().ok();
+                let Some(key) = key.filter(|key| key.starts_with(&start)) else {
                     break;
-                }
-                let record = record_columns(row, &key, &mut bodies).map_err(failed)??;
+                };
+                let record = record_columns(row, key, &mut bodies).map_err(failed)??;
                 found.push((Arc::from(&key["other/".len()..]), record));
             }
             Ok(found)
@@ -82,19 +98,23 @@ impl RecordStore for SqliteStore {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<(Arc<str>, StoreRecord)>, StoreError> {
-        let ranges = names.ranges();
+        let ranges = KeyRange::of_names(names);
         let after = after.unwrap_or_default().to_owned();
         self.run_read(move |read| {
             let sql = "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key LIMIT ?4";
             let mut found = Vec::new();
             let mut bodies = RecordBodies::new(read);
             // The ranges are in order and do not overlap, so the records are in order, too.
-            for (first, end) in ranges.iter().filter(|(_, end)| *end > after) {
+            for range in &ranges {
+                let Some(after) = range.rest_after(&after) else {
+                    continue;
+                };
                 let left = limit_to_db(limit - found.len());
-                found.extend(read.query_rows(sql, params![first, end, after, left], |row| {
-                    let key: String = row.get(0)?;
-                    let record = record_columns(row, &key, &mut bodies)?;
-                    Ok(record.map(|record| (Arc::from(key), record)))
+                let wanted = params![range.first, range.end, after, left];
+                found.extend(read.query_rows(sql, wanted, |row| {
+                    let name = name_column(row)?;
+                    let record = record_columns(row, &name, &mut bodies)?;
+                    Ok(record.map(|record| (Arc::from(name), record)))
                 })?);
                 if found.len() >= limit {
                     break;
@@ -114,12 +134,12 @@ impl RecordStore for SqliteStore {
         self.run_read(move |read| {
             let sql =
                 "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
-            let [first, end] = message_keys(session, before);
+            let [first, end] = message_keys(session, before).map(|name| stored_key(&name));
             let mut bodies = RecordBodies::new(read);
             let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
-                let key: String = row.get(0)?;
-                Ok(record_columns(row, &key, &mut bodies)?
-                    .and_then(|record| decode_message(session, &key, record)))
+                let name = name_column(row)?;
+                Ok(record_columns(row, &name, &mut bodies)?
+                    .and_then(|record| decode_message(session, &name, record)))
             })?;
             found.reverse();
             Ok(found)
@@ -198,7 +218,8 @@ impl SqliteWriteTx<'_> {
                 // The transaction is shared with other writes, so it cannot be rolled back for this
                 // one alone.
                 for record in &records[..count] {
-                    self.execute("DELETE FROM records WHERE key = ?1", [&record.name])?;
+                    let key = stored_key(&record.name);
+                    self.execute("DELETE FROM records WHERE key = ?1", [key])?;
                 }
                 return Err(StoreError::RecordExists {
                     key: record.key.clone(),
@@ -211,7 +232,8 @@ impl SqliteWriteTx<'_> {
     fn insert_record(&self, record: &EncodedRecord) -> Result<bool, StoreError> {
         let sql =
             "INSERT INTO records (key, body, checksum) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
-        let row = params![record.name, record.body, record.checksum.to_db()];
+        let key = stored_key(&record.name);
+        let row = params![key, record.body, record.checksum.to_db()];
         Ok(self.execute(sql, row)? == 1)
     }
 }
@@ -220,9 +242,18 @@ impl SqliteReader<'_> {
     fn read_record(&self, name: &str) -> Result<Option<StoreRecord>, StoreError> {
         let sql = "SELECT key, body, checksum FROM records WHERE key = ?1";
         let mut bodies = RecordBodies::new(self);
-        self.query_row(sql, [name], |row| record_columns(row, name, &mut bodies))?
-            .transpose()
+        self.query_row(sql, [stored_key(name)], |row| {
+            record_columns(row, name, &mut bodies)
+        })?
+        .transpose()
     }
+}
+
+/// Reads the name of a record from its key, the first column.
+fn name_column(row: &Row<'_>) -> rusqlite::Result<String> {
+    let key = row.get_ref(0)?;
+    record_name(key)
+        .ok_or_else(|| rusqlite::Error::InvalidColumnType(0, "key".into(), key.data_type()))
 }
 
 /// Reads a record from its body and its checksum, which follow the key.

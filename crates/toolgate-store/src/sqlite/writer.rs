@@ -19,8 +19,12 @@ use crate::{
 /// The maximum number of writes that share a commit, so that no caller waits for too many others.
 const MAX_GROUP: usize = 512;
 
-/// The time that one attempt to take the lock waits within SQLite.
-const LOCK_ATTEMPT: Duration = Duration::from_millis(200);
+/// The first delay of an attempt to take the lock; each one is twice as long as the one before. SQLite's
+/// own begin with a millisecond, several times the length of the commit that holds the lock.
+const FIRST_LOCK_DELAY: Duration = Duration::from_micros(50);
+
+/// The delays of one attempt to take the lock: about 200 milliseconds in all.
+const LOCK_DELAYS: i32 = 12;
 
 /// The time for which queued writes wait for the lock after the store was closed. The program is
 /// ending then.
@@ -108,7 +112,9 @@ pub(super) struct SqliteWriter {
 
 impl SqliteWriter {
     /// Performs the jobs of the queue until it is closed and empty.
-    pub(super) fn run(&self) {
+    pub(super) fn run(&mut self) {
+        // This thread waits itself, so that it can stop waiting when the store is closed.
+        let _ = self.connection.busy_handler(Some(wait_for_lock));
         let tx = SqliteWriteTx {
             reader: SqliteReader {
                 connection: &self.connection,
@@ -116,8 +122,6 @@ impl SqliteWriter {
             },
             synced: Cell::new(true),
         };
-        // This thread waits itself, so that it can stop waiting when the store is closed.
-        let _ = self.connection.busy_timeout(LOCK_ATTEMPT);
         loop {
             let group = self.queue.take_jobs(MAX_GROUP);
             if group.is_empty() {
@@ -192,6 +196,15 @@ impl SqliteWriter {
     }
 }
 
+/// Waits before SQLite tries again to take a lock, and returns whether it should.
+fn wait_for_lock(delays_before: i32) -> bool {
+    if delays_before >= LOCK_DELAYS {
+        return false;
+    }
+    std::thread::sleep(FIRST_LOCK_DELAY * (1 << delays_before.max(0)));
+    true
+}
+
 /// Runs a job. A panic breaks the transaction, not the thread: other jobs still have to be written.
 fn run_contained(
     tx: &SqliteWriteTx<'_>,
@@ -254,7 +267,7 @@ mod tests {
         let answers = [insert(1, false), insert(2, true), insert(3, false)];
         queue.close();
         let path = PathBuf::from("t");
-        let writer = SqliteWriter {
+        let mut writer = SqliteWriter {
             connection,
             file: FileIdentity::of(&path),
             path,

@@ -18,7 +18,7 @@ use crate::{
 
 /// The columns in which a wrong value harms nothing, and why. `docs/reference/promises.md` lists
 /// them too.
-const HARMLESS: [(&str, &str); 11] = [
+const HARMLESS: [(&str, &str); 12] = [
     // Whether a holder may be replaced; the fence keeps two writers apart.
     ("sessions", "lease_until"),
     // The order of lists.
@@ -34,6 +34,7 @@ const HARMLESS: [(&str, &str); 11] = [
     ("sessions", "indexed"),
     ("sessions", "indexed_title"),
     ("sessions", "is_retitled"),
+    ("sessions", "is_behind"),
     // The order of what is recalled; made again from the text.
     ("memories", "embedder"),
     ("memories", "vector"),

@@ -111,6 +111,24 @@ fn count_effects(effects: &Path, run: u64) -> usize {
 
 #[tokio::test]
 async fn wherever_a_process_is_killed_a_hook_has_its_effect_at_most_once() {
+    let every = [
+        RunEndState::Unclaimed,
+        RunEndState::Claimed,
+        RunEndState::Done,
+    ];
+    let mut states = Vec::new();
+    // Two hooks write at the same time, so the same number is not always the same write.
+    for _ in 0..5 {
+        states.extend(kill_at_every_write().await);
+        if every.iter().all(|state| states.contains(state)) {
+            return;
+        }
+    }
+    panic!("not every state was met, so this shows nothing: {states:?}");
+}
+
+/// Kills a process at every write in turn; returns the states of the hook that were found.
+async fn kill_at_every_write() -> Vec<RunEndState> {
     let mut states = Vec::new();
     'writes: for number in 1.. {
         for moment in ["before", "after"] {
@@ -155,12 +173,5 @@ async fn wherever_a_process_is_killed_a_hook_has_its_effect_at_most_once() {
             states.push(state);
         }
     }
-    // Every state was met, or the test shows nothing.
-    for state in [
-        RunEndState::Unclaimed,
-        RunEndState::Claimed,
-        RunEndState::Done,
-    ] {
-        assert!(states.contains(&state), "{state:?} is not in {states:?}");
-    }
+    states
 }

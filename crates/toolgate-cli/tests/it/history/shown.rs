@@ -148,7 +148,7 @@ fn a_request_that_was_changed_in_the_store_is_neither_shown_nor_signed() {
         }
         let answers: i64 = database
             .query_row(
-                "SELECT count(*) FROM records WHERE key LIKE 'answer%'",
+                "SELECT count(*) FROM records WHERE substr(key, 17, 1) = x'06'",
                 [],
                 |row| row.get(0),
             )
@@ -225,8 +225,9 @@ fn an_approval_without_the_request_on_the_screen_is_recorded_as_such() {
 /// Returns the number of stored answers that are like this.
 fn count_answers(place: &HistoryPlace, like: &str) -> i64 {
     let database = rusqlite::Connection::open(place.database()).expect("opens");
-    let query =
-        format!("SELECT count(*) FROM records WHERE key LIKE 'answer%' AND body LIKE '{like}'");
+    let query = format!(
+        "SELECT count(*) FROM records WHERE substr(key, 17, 1) = x'06' AND body LIKE '{like}'"
+    );
     database
         .query_row(&query, [], |row| row.get(0))
         .expect("counts")

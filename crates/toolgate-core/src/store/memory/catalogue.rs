@@ -2,11 +2,13 @@
 
 use std::{ops::Bound, sync::Arc};
 
+use uuid::Uuid;
+
 use crate::{
     AccountMovement, ApprovalFilter, ApprovalRow, ApprovalState, CallId, CatalogueStore,
     ChargeFilter, ErasedSessions, ErasureScope, Event, ImportOrigin, Lease, RowChange,
     SessionFilter, SessionId, SessionOrder, SessionRow, SessionTitle, SessionTotals, SessionUpdate,
-    StoreError, Timestamp, TurnFilter, TurnRow, UnsettledWork,
+    StoreError, Timestamp, TurnFilter, TurnId, TurnRow, UnsettledWork,
     store::memory::{MemorySession, MemoryState, MemoryStore},
 };
 
@@ -39,14 +41,16 @@ impl CatalogueStore for MemoryStore {
 
     async fn turns(&self, filter: TurnFilter) -> Result<Vec<TurnRow>, StoreError> {
         let shelf = self.lock_state();
-        let from = filter.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let first = (filter.session, TurnId::new(Uuid::nil()));
+        let from = filter.after.map_or(Bound::Included(first), |after| {
+            Bound::Excluded((filter.session, after))
+        });
         let found = shelf
             .turns
             .range((from, Bound::Unbounded))
-            .map(|(_, row)| row);
-        let wanted = |row: &&TurnRow| {
-            row.session == filter.session && (!filter.open || row.settled_at.is_none())
-        };
+            .map(|(_, row)| row)
+            .take_while(|row| row.session == filter.session);
+        let wanted = |row: &&TurnRow| !filter.open || row.settled_at.is_none();
         Ok(found.filter(wanted).take(filter.limit).cloned().collect())
     }
 
@@ -118,18 +122,15 @@ impl MemoryState {
         match change {
             RowChange::TurnOpened(row) => {
                 let session = row.session;
-                let before = self.turns.insert(row.turn, row);
-                // The row that was replaced may have been that of another session.
-                if let Some(before) = before.filter(|before| before.settled_at.is_none()) {
-                    self.unsettled(before.session).open_turns -= 1;
+                let before = self.turns.insert((session, row.turn), row);
+                if before.is_none_or(|before| before.settled_at.is_some()) {
+                    self.unsettled(session).open_turns += 1;
                 }
-                self.unsettled(session).open_turns += 1;
             }
-            RowChange::TurnSettled(turn, at) => {
-                let Some(row) = self.turns.get_mut(&turn) else {
+            RowChange::TurnSettled(session, turn, at) => {
+                let Some(row) = self.turns.get_mut(&(session, turn)) else {
                     return;
                 };
-                let session = row.session;
                 if row.settled_at.replace(at).is_none() {
                     self.unsettled(session).open_turns -= 1;
                 }

@@ -33,7 +33,7 @@ pub struct MemoryStore(Arc<Mutex<MemoryState>>);
 #[derive(Default)]
 struct MemoryState {
     sessions: BTreeMap<SessionId, MemorySession>,
-    turns: BTreeMap<TurnId, TurnRow>,
+    turns: BTreeMap<(SessionId, TurnId), TurnRow>,
     approvals: BTreeMap<CallId, ApprovalRow>,
     records: HashMap<RecordKey, StoreRecord>,
     /// The same records as `RecordKey::Other`, for listing.

@@ -32,6 +32,17 @@ impl RecordStore for MemoryStore {
         Ok(self.lock_state().records.get(key).cloned())
     }
 
+    async fn load_records(
+        &self,
+        keys: &[RecordKey],
+    ) -> Result<Vec<Option<StoreRecord>>, StoreError> {
+        let shelf = self.lock_state();
+        Ok(keys
+            .iter()
+            .map(|key| shelf.records.get(key).cloned())
+            .collect())
+    }
+
     async fn list_records(
         &self,
         prefix: &str,

@@ -15,6 +15,7 @@ use super::{
     connect,
     ledgers::entry_body,
     read::{SqliteReader, parse_ledger_name, uuid_column},
+    record_keys::{record_name, stored_key},
 };
 use crate::{
     DatabaseError, IntegrityProblem,
@@ -141,7 +142,8 @@ fn check_events(
 fn check_records(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let mut bodies = RecordBodies::new(read);
     let records = read.query_rows("SELECT key, body, checksum FROM records", [], |row| {
-        let what = || row.get(0).unwrap_or_else(|_| "a record".to_owned());
+        let name = record_name(row.get_ref(0)?);
+        let what = || name.clone().unwrap_or_else(|| "a record".to_owned());
         let checksum = row.get(2)?;
         let record = row
             .get_ref(1)?
@@ -197,9 +199,8 @@ fn check_requests(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, Stor
             continue;
         };
         let question = RecordKey::Question(call, generation).to_string();
-        let there = read.query_row("SELECT 1 FROM records WHERE key = ?1", [question], |_| {
-            Ok(())
-        })?;
+        let sql = "SELECT 1 FROM records WHERE key = ?1";
+        let there = read.query_row(sql, [stored_key(&question)], |_| Ok(()))?;
         problems.extend(
             there
                 .is_none()

@@ -13,6 +13,7 @@ use super::super::{
     accounts::{account_row, charge_row},
     memories::{CHECKED_MEMORIES, check_memory_row},
     read::SqliteReader,
+    record_keys::stored_key,
     session_checksum::computed_checksum,
     transaction::session_bytes,
 };
@@ -111,7 +112,8 @@ impl SqliteReader<'_> {
         let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
         let sql = "SELECT 1 FROM records WHERE key = ?1
                    UNION ALL SELECT 1 FROM posts WHERE session = ?2 LIMIT 1";
-        let wanted = params![key.to_string(), session_bytes(asked.session)];
+        let name = key.to_string();
+        let wanted = params![stored_key(&name), session_bytes(asked.session)];
         let found = self.query_row(sql, wanted, |_| Ok(()));
         found.is_ok_and(|found| found.is_some())
     }

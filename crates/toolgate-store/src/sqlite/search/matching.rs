@@ -54,7 +54,7 @@ impl SqliteReader<'_> {
 
     fn index_numbers(&self) -> Result<IndexNumbers, StoreError> {
         let sql = "SELECT documents, words, version,
-                       EXISTS (SELECT 1 FROM sessions WHERE revision > indexed OR is_retitled = 1)
+                       EXISTS (SELECT 1 FROM sessions WHERE is_behind = 1)
                    FROM search_state";
         let found = self.query_row(sql, [], |row| {
             let version: i64 = row.get(2)?;

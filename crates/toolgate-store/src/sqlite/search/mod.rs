@@ -140,7 +140,7 @@ impl SqliteReader<'_> {
 
     fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
         let sql = "SELECT id, indexed, revision, created_at, updated_at, directory, title, is_retitled FROM sessions
-                   WHERE revision > indexed OR is_retitled = 1 ORDER BY id LIMIT ?1";
+                   WHERE is_behind = 1 ORDER BY id LIMIT ?1";
         self.query_rows(sql, [limit_to_db(limit)], |row| {
             let title = row.get::<_, Option<String>>(6)?;
             Ok(Ok(StaleSession {
@@ -165,7 +165,7 @@ impl SqliteReader<'_> {
             Some(embedder) => self.newest_embedder(embedder)?,
             None => None,
         };
-        let stale = "FROM sessions WHERE (revision > indexed OR is_retitled = 1) AND 0 = ?1";
+        let stale = "FROM sessions WHERE is_behind = 1 AND 0 = ?1";
         Ok(SearchCounts {
             documents: count("SELECT documents FROM search_state WHERE 0 = ?1", 0)?,
             embedded: match number {
@@ -271,7 +271,7 @@ impl SqliteWriteTx<'_> {
             "UPDATE search_state SET version = ?1 WHERE version != ?1",
             [version],
         )?;
-        let sql = "UPDATE sessions SET indexed = ?2 WHERE id = ?1";
+        let sql = "UPDATE sessions SET indexed = ?2, is_behind = (revision > ?2 OR is_retitled = 1) WHERE id = ?1";
         self.execute(sql, params![session_bytes(batch.session), to_db(batch.to)])?;
         Ok(true)
     }
@@ -327,7 +327,7 @@ impl SqliteWriteTx<'_> {
             self.delete_document(&row)?;
         }
         self.insert_entry(title, None)?;
-        let sql = "UPDATE sessions SET indexed_title = ?2, is_retitled = 0 WHERE id = ?1";
+        let sql = "UPDATE sessions SET indexed_title = ?2, is_retitled = 0, is_behind = (revision > indexed) WHERE id = ?1";
         self.execute(sql, params![session_bytes(session), title.document.text])
             .map(drop)
     }
@@ -359,7 +359,8 @@ impl SqliteWriteTx<'_> {
 
     /// Forgets what is indexed of a session, so that what is missing is indexed again.
     pub(super) fn forget_place(&self, session: SessionId) -> Result<(), StoreError> {
-        let sql = "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL)
+        let sql = "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL),
+                       is_behind = (revision > 0 OR is_retitled OR indexed_title IS NOT NULL)
                    WHERE id = ?1";
         self.execute(sql, [session_bytes(session)]).map(drop)
     }
@@ -394,7 +395,8 @@ impl SqliteWriteTx<'_> {
             "DELETE FROM search_documents",
             "DELETE FROM search_vectors",
             "DELETE FROM search_signs",
-            "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL), indexed_title = NULL
+            "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL), indexed_title = NULL,
+                 is_behind = 1
              WHERE indexed > 0 OR indexed_title IS NOT NULL",
             "UPDATE search_state SET version = 0, documents = 0, words = 0, erasures = erasures + 1",
         ] {

@@ -11,10 +11,14 @@ use toolgate_core::{
 
 use super::{StoreRule, ensure, error_text, event_batch, json_record, sample_events};
 
-pub(super) const RULES: [(&str, StoreRule); 9] = [
+pub(super) const RULES: [(&str, StoreRule); 10] = [
     ("a_record_is_written_once", |s, i| {
         Box::pin(writes_a_record_once(s, i))
     }),
+    (
+        "records_are_read_together_in_the_order_of_the_keys",
+        |s, i| Box::pin(reads_records_together(s, i)),
+    ),
     ("a_record_named_twice_in_one_write_is_rejected", |s, i| {
         Box::pin(rejects_a_key_named_twice(s, i))
     }),
@@ -41,18 +45,46 @@ pub(super) const RULES: [(&str, StoreRule); 9] = [
     }),
 ];
 
+async fn reads_records_together(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let call = CallId::from_source(ids);
+    let there = |name: &str| RecordKey::Layer(call, name.into());
+    for name in ["a", "b"] {
+        let put = store.put_record_once(there(name), json_record(name));
+        put.await.map_err(error_text)?;
+    }
+    let keys = [
+        there("b"),
+        RecordKey::Answer(call, 0),
+        there("a"),
+        there("b"),
+        RecordKey::Other("nothing".into()),
+    ];
+    let found = store.load_records(&keys).await.map_err(error_text)?;
+    let b = || Some(json_record("b"));
+    let expected = [b(), None, Some(json_record("a")), b(), None];
+    ensure(found == expected, format!("{found:?}"))?;
+    let none = store.load_records(&[]).await.map_err(error_text)?;
+    ensure(none.is_empty(), format!("{none:?} for no keys"))
+}
+
 async fn finds_by_names(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
     let call = CallId::from_source(ids);
+    let second = CallId::from_source(ids);
     let stranger = CallId::from_source(ids);
     let turn = TurnId::from_source(ids);
     let session = SessionId::from_source(ids);
-    let keys = [
+    let mut keys = [
         RecordKey::Layer(call, "a".into()),
         RecordKey::Layer(call, "b/c".into()),
         RecordKey::Other(format!("output/{session}/x").into()),
         RecordKey::Other(format!("undo/{call}").into()),
         RecordKey::Other(format!("undo/{call}/002").into()),
+        // Of another call and kind: a store may have them in another order than their names.
+        RecordKey::Result(call, 1),
+        RecordKey::Layer(second, "a".into()),
+        RecordKey::Result(second, 1),
     ];
+    keys.sort_by_key(ToString::to_string);
     let others = [
         RecordKey::Layer(stranger, "a".into()),
         RecordKey::Other(format!("undo/{call}0").into()),
@@ -64,6 +96,7 @@ async fn finds_by_names(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
     }
     let mut names = ErasureNames::default();
     names.add_call(call);
+    names.add_call(second);
     names.add_turn(turn);
     names.add_session(session);
     for limit in [1, 2, 3, 100] {
