@@ -5,6 +5,7 @@ mod ownership;
 mod program;
 mod project_instructions;
 mod questions;
+#[cfg(feature = "tools")]
 mod reach;
 mod run_limits;
 mod second_attempts;
