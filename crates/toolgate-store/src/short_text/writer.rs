@@ -359,10 +359,21 @@ pub(super) fn write_number(stored: &mut String, number: u64) {
 }
 
 /// Returns the number of bytes that are equal at the beginning.
-fn equal_bytes(a: &[u8], b: &[u8]) -> usize {
-    let words = a.chunks_exact(8).zip(b.chunks_exact(8));
-    let equal = words.take_while(|(a, b)| a == b).count() * 8;
-    let rest = a[equal..].iter().zip(&b[equal..]);
+fn equal_bytes(mut a: &[u8], mut b: &[u8]) -> usize {
+    let mut equal = 0;
+    while let (Some((word, rest)), Some((other, other_rest))) =
+        (a.split_first_chunk::<8>(), b.split_first_chunk::<8>())
+    {
+        let difference = u64::from_le_bytes(*word) ^ u64::from_le_bytes(*other);
+        if difference != 0 {
+            // The first byte of a word is its lowest.
+            return equal + (difference.trailing_zeros() / 8) as usize;
+        }
+        equal += 8;
+        a = rest;
+        b = other_rest;
+    }
+    let rest = a.iter().zip(b);
     equal + rest.take_while(|(a, b)| a == b).count()
 }
 

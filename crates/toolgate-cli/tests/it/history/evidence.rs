@@ -344,7 +344,10 @@ fn accepts_the_replaced_database(place: &HistoryPlace, calls: usize) {
 fn an_unsigned_chain_has_an_exit_code_of_its_own() {
     let place = three_calls();
     fs::remove_file(place.dir.path().join("home/ledger-heads.json")).expect("there was one");
-    change_database(&place, "DELETE FROM keyed_records WHERE key LIKE '%checkpoint/%'");
+    change_database(
+        &place,
+        "DELETE FROM keyed_records WHERE key LIKE '%checkpoint/%'",
+    );
     let said = place.ends(8, &["receipts", "verify"]);
     assert!(
         said.out.starts_with("consistent, but unsigned: 3 receipts"),

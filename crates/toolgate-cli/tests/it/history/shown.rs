@@ -367,7 +367,8 @@ fn the_row_of_one_call_cannot_stand_for_another() {
     let harmless = "LIKE '%harmless%'";
     let is_request = "body LIKE '%arguments_digest%'";
     let row = format!("(SELECT request FROM approvals WHERE request {pwned})");
-    let record = format!("(SELECT body FROM keyed_records WHERE {is_request} AND body {pwned} LIMIT 1)");
+    let record =
+        format!("(SELECT body FROM keyed_records WHERE {is_request} AND body {pwned} LIMIT 1)");
     let swap_row = format!("UPDATE approvals SET request = {row} WHERE request {harmless};");
     let swap_record = format!(
         "UPDATE keyed_records SET body = {record}, checksum = NULL WHERE {is_request} AND body {harmless};"
