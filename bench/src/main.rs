@@ -95,17 +95,6 @@ fn main() -> ExitCode {
             let options = options(&rest, &search::PARTS)?;
             runtime.block_on(search::run(&options, &corpus))
         }),
-        // For measuring a start: the least possible work, and none at all.
-        ["hello"] => {
-            runtime.block_on(shapes::hello());
-            drop(runtime);
-            println!("{}", used::ResourceUse::here().line());
-            Ok(())
-        }
-        ["nothing"] => {
-            println!("{}", used::ResourceUse::here().line());
-            Ok(())
-        }
         // For counting instructions: a contender by name, a number of times.
         ["count", name, times] => {
             let times = times.parse().map_err(|_| USAGE.to_owned());

@@ -1,47 +1,63 @@
-//! The resources that a separate program has used: processor time and memory, as the program itself
-//! sees them at its end.
-//!
-//! What the system reports about a child that has ended is different: the memory of the process
-//! that started it counts until the child's own program is loaded.
+//! The resources that the program `toolgate-bench-hello` uses: processor time and memory.
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use crate::measure::cpu_ns;
+/// The program whose start is measured: it has only what it uses, as a program of a user has.
+const PROGRAM: &str = "toolgate-bench-hello";
 
-/// The resources that a process has used since its start.
+/// The resources that a process has used until its end, as it says itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceUse {
     pub(crate) cpu_ns: u64,
     pub(crate) peak_kib: u64,
 }
 
-impl ResourceUse {
-    /// Returns the use of this process so far.
-    pub(crate) fn here() -> Self {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        Self {
-            cpu_ns: cpu_ns(),
-            peak_kib: peak_kib(&status).unwrap_or_default(),
+/// The program whose start is measured, built with the profile of this one.
+pub(crate) struct HelloProgram(PathBuf);
+
+impl HelloProgram {
+    /// Builds the program, unless it is up to date.
+    pub(crate) fn build() -> Result<Self, String> {
+        let bench = std::env::current_exe().map_err(|error| error.to_string())?;
+        let directory = bench.parent().unwrap_or(Path::new("."));
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--package", PROGRAM]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        // The folder of a profile lies in the target directory.
+        if let Some(target) = directory.parent() {
+            build.arg("--target-dir").arg(target);
+        }
+        let built = build
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .map_err(|error| format!("cargo could not be started: {error}"))?;
+        if built.success() {
+            Ok(Self(directory.join(PROGRAM)))
+        } else {
+            Err(format!("{PROGRAM} could not be built"))
         }
     }
 
-    /// Starts this program with one argument, and returns its use.
-    pub(crate) fn by_program(word: &str) -> Self {
-        let program = std::env::current_exe().expect("this program has a name");
-        let output = Command::new(program)
-            .arg(word)
-            .output()
-            .expect("this program can be started again");
-        assert!(output.status.success(), "the child ends by itself");
+    /// Runs the program and returns what it used: with a call, or without.
+    pub(crate) fn measure(&self, with_call: bool) -> ResourceUse {
+        let mut program = Command::new(&self.0);
+        if !with_call {
+            program.arg("nothing");
+        }
+        let output = program.output().expect("the program can be started");
+        assert!(output.status.success(), "the program ends by itself");
         let text = String::from_utf8_lossy(&output.stdout);
-        Self::read(&text).expect("the child says what it has used")
+        ResourceUse::read(&text).expect("the program says what it has used")
     }
+}
 
-    /// Formats it as one line.
-    pub(crate) fn line(self) -> String {
-        format!("{} {}", self.cpu_ns, self.peak_kib)
-    }
-
+impl ResourceUse {
     fn read(line: &str) -> Option<Self> {
         let (cpu, peak) = line.trim().split_once(' ')?;
         Some(Self {
@@ -51,34 +67,17 @@ impl ResourceUse {
     }
 }
 
-/// Returns the largest resident memory.
-fn peak_kib(status: &str) -> Option<u64> {
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_a_program_says_of_itself_is_read_back() {
+    fn what_the_program_says_is_read() {
         let used = ResourceUse {
             cpu_ns: 5_000_000,
             peak_kib: 7_096,
         };
-        assert_eq!(ResourceUse::read(&(used.line() + "\n")), Some(used));
+        assert_eq!(ResourceUse::read("5000000 7096\n"), Some(used));
         assert_eq!(ResourceUse::read("nothing"), None);
-    }
-
-    #[test]
-    fn memory_is_that_of_the_program_and_not_of_whoever_started_it() {
-        assert_eq!(
-            peak_kib("VmPeak:\t    9000 kB\nVmHWM:\t    7096 kB\nVmRSS:\t 5000 kB\n"),
-            Some(7_096)
-        );
-        assert!(ResourceUse::here().peak_kib > 0);
     }
 }

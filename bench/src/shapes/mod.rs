@@ -135,12 +135,6 @@ pub(crate) async fn count(name: &str, times: usize) -> bool {
     true
 }
 
-/// A program that starts, makes one call and ends.
-pub(crate) async fn hello() {
-    let setup = LoopSetup::new(StackKind::Default, ToolBehaviour::Reads);
-    setup.run(memory_store(), 1, 1, 1).await;
-}
-
 /// A model that asks for `fan` calls in each of `turns` turns and then says that it is done.
 struct PeerScript {
     name: ModelName,
