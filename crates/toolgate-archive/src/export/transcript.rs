@@ -177,11 +177,8 @@ impl Exporter {
         let at = event.at();
         match happened {
             SessionEvent::UserMessage { message, text, .. } => {
-                let changed = content.changed.get(message);
-                if let Some(text) = changed.filter(|_| options.include_system) {
-                    let text = self.visible_text(text, options.redaction)?;
-                    transcript.items.push(TranscriptItem::System(text));
-                }
+                let system = self.changed_instructions(content, *message, options)?;
+                transcript.items.extend(system);
                 let item =
                     self.text_item(content, *message, text.as_deref(), at, options.redaction)?;
                 transcript.items.push(TranscriptItem::User(item));
@@ -243,6 +240,19 @@ impl Exporter {
             | SessionEvent::ImportedResult { .. } => {}
         }
         Ok(())
+    }
+
+    /// Returns the instructions of the run that a message begins, if those before it were others.
+    fn changed_instructions(
+        &self,
+        content: &SessionContent,
+        message: u64,
+        options: &ExportOptions,
+    ) -> Result<Option<TranscriptItem>, ExportError> {
+        let changed = content.changed.get(&message);
+        let shown = changed.filter(|_| options.include_system);
+        let text = shown.map(|text| self.visible_text(text, options.redaction));
+        Ok(text.transpose()?.map(TranscriptItem::System))
     }
 
     /// Returns a call that no message asks for: a program or a user made it.

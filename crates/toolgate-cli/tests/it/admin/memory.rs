@@ -214,9 +214,11 @@ fn why_names_the_call_of_a_command_that_worked() {
         "Test it.",
     ]);
     assert_eq!(ran.code, 0, "{ran:?}");
-    let call =
-        { ran.json().iter() }.find_map(|event| event["invocation_id"].as_str().map(str::to_owned));
-    let call = call.expect("it ran");
+    let events = ran.json();
+    let mut ids = events
+        .iter()
+        .filter_map(|event| event["invocation_id"].as_str());
+    let call = ids.next().expect("it ran");
     let why = place.run(["memory", "why", &newest_id(&place)]);
     assert!(why.out.contains("pattern  command-worked"), "{why:?}");
     assert!(why.out.contains(&format!("call     {call}")), "{why:?}");
