@@ -28,7 +28,7 @@ impl StoredRows {
         let events = events
             .query_map([], |row| row.get(0))?
             .collect::<Result<_, _>>()?;
-        let mut records = connection.prepare("SELECT hex(key), body FROM records")?;
+        let mut records = connection.prepare("SELECT hex(key), body FROM keyed_records")?;
         let records = records
             .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<Result<_, _>>()?;

@@ -179,19 +179,8 @@ pub(crate) fn missing_migrations<'a>(
     applied: &[AppliedMigration],
     database: &str,
 ) -> Result<&'a [Migration], DatabaseError> {
-    let newest = known.last().map_or(0, |step| step.version);
-    if let Some(newer) = applied
-        .iter()
-        .map(|step| step.version)
-        .filter(|version| *version > newest)
-        .max()
-    {
-        return Err(DatabaseError::NewerSchema {
-            database: database.to_owned(),
-            found: newer,
-            known: newest,
-        });
-    }
+    let newest = applied.iter().map(|step| step.version).max().unwrap_or(0);
+    check_version(known, newest, || database.to_owned())?;
     // A changed checksum means that the tables may differ from what this program's SQL expects.
     for (step, known) in applied.iter().zip(known) {
         if step.version != known.version || step.checksum != known.checksum() {
@@ -202,6 +191,24 @@ pub(crate) fn missing_migrations<'a>(
         }
     }
     Ok(&known[applied.len().min(known.len())..])
+}
+
+/// Fails if a database has a newer schema version than this program knows.
+pub(crate) fn check_version(
+    known: &[Migration],
+    found: i64,
+    database: impl FnOnce() -> String,
+) -> Result<(), DatabaseError> {
+    let known = known.last().map_or(0, |step| step.version);
+    if found > known {
+        let database = database();
+        return Err(DatabaseError::NewerSchema {
+            database,
+            found,
+            known,
+        });
+    }
+    Ok(())
 }
 
 /// Returns the time at which a migration is recorded as applied.

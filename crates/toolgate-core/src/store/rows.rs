@@ -37,8 +37,9 @@ pub struct SessionRow {
     pub title: Option<SessionTitle>,
     /// The directory that it works in.
     pub directory: Option<Arc<str>>,
-    /// The number of its last use. Each use of any session gets a higher number than all before it,
-    /// whatever the clock says.
+    /// The number of its last use: higher than that of every session that was used earlier, whatever
+    /// the clock says. Only the order counts. A session that is used twice in a row may keep its
+    /// number.
     pub last_use: u64,
     /// What its events add up to. A session that an older version wrote has none if one of its
     /// events could not be read when they were counted.

@@ -574,6 +574,11 @@ impl ApprovalService {
 
     /// Loads what a decision on the call depends on, in one read.
     async fn load_call_records(&self, row: &ApprovalRow) -> Result<CallRecords, StoreError> {
+        let mut records = CallRecords::default();
+        // A late decision is rejected by the row alone, also if a record is damaged.
+        if matches!(row.state, ApprovalState::Settled(_)) {
+            return Ok(records);
+        }
         let call = row.request.approval_id.call_id();
         let generation = row.request.generation;
         let keys = [
@@ -581,7 +586,6 @@ impl ApprovalService {
             RecordKey::Answer(call, generation),
             RecordKey::Question(call, generation),
         ];
-        let mut records = CallRecords::default();
         for (key, record) in keys.iter().zip(self.store.load_records(&keys).await?) {
             let Some(record) = record else { continue };
             match key {

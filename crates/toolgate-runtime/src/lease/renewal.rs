@@ -54,7 +54,8 @@ async fn renew_while_driven(shared: Weak<DispatcherShared>) {
         // The run may have ended while this waited; its lease need not be renewed. Items that were
         // processed meanwhile, as they are when a turn is resumed, need not be read again.
         let is_processed = now.posts_seen.load(Ordering::SeqCst) > seen;
-        if !now.is_driving() || (is_processed && !renew) {
+        let has_nothing_new = is_processed && !renew && journal.failure().is_none();
+        if !now.is_driving() || has_nothing_new {
             continue;
         }
         drop(now);

@@ -70,7 +70,7 @@ impl CatalogueStore for SqliteStore {
             let sql = format!(
                 "SELECT {SESSION_COLUMNS}, {UNSETTLED_COLUMNS}, origins.key, origins.body, origins.checksum
                  FROM (SELECT {SESSION_COLUMNS} FROM sessions WHERE {wanted} ORDER BY {order} LIMIT {limit}) AS sessions
-                 LEFT JOIN records AS origins ON origins.key = {ORIGIN_KEY} ORDER BY {order}"
+                 LEFT JOIN keyed_records AS origins ON origins.key = {ORIGIN_KEY} ORDER BY {order}"
             );
             read.query_rows(&sql, params_from_iter(values), session_row)
         })
@@ -286,7 +286,7 @@ const ORIGIN_KEY: &str = "(
         SELECT substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-' || substr(hex, 13, 4) || '-'
             || substr(hex, 17, 4) || '-' || substr(hex, 21) AS id
         FROM (SELECT lower(hex(sessions.id)) AS hex)
-    ) AS named, records
+    ) AS named, keyed_records
     WHERE key IN ('other/imported/' || named.id || '/origin', 'other/archive/' || named.id || '/mark')
     ORDER BY key DESC LIMIT 1)";
 

@@ -190,6 +190,16 @@ pub(super) fn pending_migrations(
     migrations::missing_migrations(migrations::SQLITE, &applied, &database_name(path))
 }
 
+/// Checks that no newer program has migrated the file that `reader` has open.
+pub(super) fn check_schema_version(reader: &SqliteReader<'_>) -> Result<(), DatabaseError> {
+    let version = reader
+        .connection
+        .prepare_cached("PRAGMA user_version")
+        .and_then(|mut statement| statement.query_row([], |row| row.get(0)));
+    let found: i64 = version.map_err(|error| database_error(reader.path, error))?;
+    migrations::check_version(migrations::SQLITE, found, || database_name(reader.path))
+}
+
 fn applied_migrations(connection: &Connection) -> rusqlite::Result<Vec<AppliedMigration>> {
     let table =
         "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'toolgate_schema'";

@@ -203,7 +203,7 @@ impl SqliteWriteTx<'_> {
     fn delete_records(&self, names: &ErasureNames) -> Result<(), StoreError> {
         for range in KeyRange::of_names(names) {
             self.execute(
-                "DELETE FROM records WHERE key >= ?1 AND key < ?2",
+                "DELETE FROM keyed_records WHERE key >= ?1 AND key < ?2",
                 params![range.first, range.end],
             )?;
         }

@@ -66,9 +66,11 @@ impl RecordStore for SqliteStore {
             .map(|after| format!("other/{after}"));
         let sql = match from {
             Some(_) => {
-                "SELECT key, body, checksum FROM records WHERE key > ?1 ORDER BY key LIMIT ?2"
+                "SELECT key, body, checksum FROM keyed_records WHERE key > ?1 ORDER BY key LIMIT ?2"
             }
-            None => "SELECT key, body, checksum FROM records WHERE key >= ?1 ORDER BY key LIMIT ?2",
+            None => {
+                "SELECT key, body, checksum FROM keyed_records WHERE key >= ?1 ORDER BY key LIMIT ?2"
+            }
         };
         self.run_read(move |read| {
             let failed = |error| StoreError::from(database_error(read.path, error));
@@ -101,7 +103,7 @@ impl RecordStore for SqliteStore {
         let ranges = KeyRange::of_names(names);
         let after = after.unwrap_or_default().to_owned();
         self.run_read(move |read| {
-            let sql = "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key LIMIT ?4";
+            let sql = "SELECT key, body, checksum FROM keyed_records WHERE key >= ?1 AND key < ?2 AND key > ?3 ORDER BY key LIMIT ?4";
             let mut found = Vec::new();
             let mut bodies = RecordBodies::new(read);
             // The ranges are in order and do not overlap, so the records are in order, too.
@@ -133,7 +135,7 @@ impl RecordStore for SqliteStore {
     ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
         self.run_read(move |read| {
             let sql =
-                "SELECT key, body, checksum FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
+                "SELECT key, body, checksum FROM keyed_records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
             let [first, end] = message_keys(session, before).map(|name| stored_key(&name));
             let mut bodies = RecordBodies::new(read);
             let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
@@ -219,7 +221,7 @@ impl SqliteWriteTx<'_> {
                 // one alone.
                 for record in &records[..count] {
                     let key = stored_key(&record.name);
-                    self.execute("DELETE FROM records WHERE key = ?1", [key])?;
+                    self.execute("DELETE FROM keyed_records WHERE key = ?1", [key])?;
                 }
                 return Err(StoreError::RecordExists {
                     key: record.key.clone(),
@@ -230,8 +232,7 @@ impl SqliteWriteTx<'_> {
     }
 
     fn insert_record(&self, record: &EncodedRecord) -> Result<bool, StoreError> {
-        let sql =
-            "INSERT INTO records (key, body, checksum) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO keyed_records (key, body, checksum) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
         let key = stored_key(&record.name);
         let row = params![key, record.body, record.checksum.to_db()];
         Ok(self.execute(sql, row)? == 1)
@@ -240,7 +241,7 @@ impl SqliteWriteTx<'_> {
 
 impl SqliteReader<'_> {
     fn read_record(&self, name: &str) -> Result<Option<StoreRecord>, StoreError> {
-        let sql = "SELECT key, body, checksum FROM records WHERE key = ?1";
+        let sql = "SELECT key, body, checksum FROM keyed_records WHERE key = ?1";
         let mut bodies = RecordBodies::new(self);
         self.query_row(sql, [stored_key(name)], |row| {
             record_columns(row, name, &mut bodies)

@@ -8,7 +8,10 @@ use tokio::sync::oneshot;
 use toolgate_core::{StoreError, run_contained_sync};
 
 use super::{
-    connect::database_error, identity::FileIdentity, queue::JobQueue, read::SqliteReader,
+    connect::{check_schema_version, database_error},
+    identity::FileIdentity,
+    queue::JobQueue,
+    read::SqliteReader,
     transaction::SqliteWriteTx,
 };
 use crate::{
@@ -182,7 +185,12 @@ impl SqliteWriter {
         loop {
             let locked = match execute_sql(tx, "BEGIN IMMEDIATE") {
                 Err(error @ DatabaseError::Locked { .. }) => error,
-                begun => return begun,
+                begun => {
+                    // A newer program may have migrated the file since it was opened here.
+                    return begun
+                        .and_then(|()| check_schema_version(tx))
+                        .inspect_err(|_| roll_back(tx));
+                }
             };
             let mut delay = patience.next_delay();
             if self.queue.is_closed() {

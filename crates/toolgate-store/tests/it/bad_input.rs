@@ -207,7 +207,7 @@ async fn a_flipped_bit_in_an_event_or_a_record_is_found() {
     let events = ["session", "sequence", "body", "checksum"];
     assert_eq!(flip_each_row(&store, &path, "events", &events), 8);
     let records = ["key", "body", "checksum"];
-    assert_eq!(flip_each_row(&store, &path, "records", &records), 6);
+    assert_eq!(flip_each_row(&store, &path, "keyed_records", &records), 6);
     assert_eq!(store.check().expect("checks"), []);
 }
 
@@ -231,7 +231,7 @@ async fn a_damaged_event_or_record_is_not_loaded_and_other_sessions_are() {
     // Still JSON, and still an event and a record.
     connection
         .execute_batch(
-            "UPDATE records SET body = replace(body, 'some', 'sole') WHERE key = 'other/r/1';
+            "UPDATE keyed_records SET body = replace(body, 'some', 'sole') WHERE key = 'other/r/1';
              UPDATE events SET body = replace(body, '\"size\":1', '\"size\":3')
              WHERE session = (SELECT min(session) FROM events);",
         )
@@ -398,8 +398,8 @@ async fn a_check_names_the_problems() {
         .execute_batch(
             "DELETE FROM events WHERE sequence = 2;
              UPDATE entries SET body = '{\"n\":9}' WHERE counter = 3;
-             DELETE FROM records WHERE substr(key, 17, 1) = x'05';
-             UPDATE records SET body = '{' WHERE key = 'other/r';",
+             DELETE FROM keyed_records WHERE substr(key, 17, 1) = x'05';
+             UPDATE keyed_records SET body = '{' WHERE key = 'other/r';",
         )
         .expect("damages");
     let ledger = toolgate_core::LedgerName::main();
@@ -647,7 +647,7 @@ mod on_postgres {
         assert_eq!(store.check().await.expect("checks"), []);
         let damage = "DELETE FROM events WHERE sequence = 2;
                       UPDATE entries SET body = '{\"n\":9}' WHERE counter = 3;
-                      DELETE FROM records";
+                      DELETE FROM keyed_records";
         database.run(damage).await;
         let expected = [
             IntegrityProblem::Log {

@@ -135,8 +135,12 @@ fn is_about(problem: &IntegrityProblem, table: &str) -> bool {
             table: found, row, ..
         } => *found == table && !row.is_empty() || (table == "blob_pieces" && *found == "blobs"),
         IntegrityProblem::Log { .. } => matches!(table, "sessions" | "events"),
-        IntegrityProblem::Unreadable { .. } => matches!(table, "events" | "records" | "approvals"),
-        IntegrityProblem::MissingRequest { .. } => matches!(table, "records" | "approvals"),
+        IntegrityProblem::Unreadable { .. } => {
+            matches!(table, "events" | "records" | "keyed_records" | "approvals")
+        }
+        IntegrityProblem::MissingRequest { .. } => {
+            matches!(table, "records" | "keyed_records" | "approvals")
+        }
         IntegrityProblem::Chain { .. } | IntegrityProblem::ChainEnd { .. } => {
             matches!(table, "ledgers" | "entries")
         }

@@ -7,6 +7,7 @@ mod driven;
 mod erase;
 mod memories;
 mod migrations;
+mod moved_rows;
 mod outages;
 #[cfg(feature = "postgres")]
 mod pgvector;

@@ -14,7 +14,7 @@ use toolgate_core::{
 };
 use toolgate_store::{DatabaseError, MemoryStore, SqliteStore};
 
-fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures")
         .join(name)
@@ -338,7 +338,7 @@ async fn expected(version: u32) -> String {
 
 #[tokio::test]
 async fn a_file_of_every_version_opens_and_keeps_its_data() {
-    for version in [1, 2, 3, 4, 5, 6, 7, 8, 10] {
+    for version in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("old.sqlite");
         fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");

@@ -54,7 +54,7 @@ fn message(session: SessionId, number: u64) -> (RecordKey, StoreRecord) {
 }
 
 /// The write of a turn of one call: events, outcome, message and receipt.
-fn turn_of_one_call(session: SessionId) -> WriteBatch {
+pub(crate) fn turn_of_one_call(session: SessionId) -> WriteBatch {
     let settled = settled_outcome();
     let call = call_id(1);
     let audit = ToolEvent::ToolCallAudit {
@@ -158,11 +158,11 @@ async fn the_result_and_the_layers_of_a_call_are_stored_once() {
     let line = long_result()[400..440].to_owned();
     // The others are the outcome and the record that stay when events are lost.
     assert_eq!(
-        [count(&line, "events"), count(&line, "records")],
+        [count(&line, "events"), count(&line, "keyed_records")],
         ["1", "2"]
     );
     assert_eq!(
-        [count("plover", "events"), count("plover", "records")],
+        [count("plover", "events"), count("plover", "keyed_records")],
         ["1", "1"]
     );
     assert_eq!(count("plover", "entries"), "1");

@@ -197,7 +197,7 @@ fn explaining_names_the_layer_and_its_reason_and_leaves_no_trace() {
         "events",
         "entries",
         "leases",
-        "records",
+        "keyed_records",
         "approvals",
     ] {
         let rows = database.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {

@@ -40,7 +40,7 @@ fn store_foreign_checkpoint(place: &HistoryPlace, head: LedgerHead, name: &str) 
     let database = Connection::open(place.database()).expect("opens");
     let stored: String = database
         .query_row(
-            "SELECT body FROM records WHERE key LIKE '%checkpoint/main/%' LIMIT 1",
+            "SELECT body FROM keyed_records WHERE key LIKE '%checkpoint/main/%' LIMIT 1",
             [],
             |row| row.get(0),
         )
@@ -51,7 +51,7 @@ fn store_foreign_checkpoint(place: &HistoryPlace, head: LedgerHead, name: &str) 
     let body = [&stored[..ours], &checkpoint.to_text(), &stored[end..]].concat();
     let key: String = database
         .query_row(
-            "SELECT key FROM records WHERE key LIKE '%checkpoint/main/%' LIMIT 1",
+            "SELECT key FROM keyed_records WHERE key LIKE '%checkpoint/main/%' LIMIT 1",
             [],
             |row| row.get(0),
         )
@@ -60,7 +60,7 @@ fn store_foreign_checkpoint(place: &HistoryPlace, head: LedgerHead, name: &str) 
     let place = format!("{prefix}{name}");
     database
         .execute(
-            "INSERT OR REPLACE INTO records (key, body) VALUES (?1, ?2)",
+            "INSERT OR REPLACE INTO keyed_records (key, body) VALUES (?1, ?2)",
             params![place, body],
         )
         .expect("stored");
@@ -128,14 +128,14 @@ fn a_foreign_checkpoint_never_keeps_our_own_from_being_verified() {
 fn an_emptied_or_truncated_ledger_is_not_intact() {
     let rewind =
         "UPDATE ledgers SET counter = 2, hash = (SELECT hash FROM entries WHERE counter = 2)";
-    let no_checkpoints = "DELETE FROM records WHERE key LIKE '%checkpoint/%'";
-    let no_id = "DELETE FROM records WHERE key LIKE '%ledger-id/%'";
+    let no_checkpoints = "DELETE FROM keyed_records WHERE key LIKE '%checkpoint/%'";
+    let no_id = "DELETE FROM keyed_records WHERE key LIKE '%ledger-id/%'";
     for sql in [
         "DELETE FROM entries".to_owned(),
         "DELETE FROM entries; DELETE FROM ledgers".to_owned(),
         format!("DELETE FROM entries; DELETE FROM ledgers; {no_checkpoints}"),
         format!("DELETE FROM entries; DELETE FROM ledgers; {no_checkpoints}; {no_id}"),
-        "DELETE FROM entries; DELETE FROM ledgers; DELETE FROM records".to_owned(),
+        "DELETE FROM entries; DELETE FROM ledgers; DELETE FROM keyed_records".to_owned(),
         "DELETE FROM entries WHERE counter = 3".to_owned(),
         format!("DELETE FROM entries WHERE counter = 3; {rewind}"),
         format!("DELETE FROM entries WHERE counter = 3; {rewind}; {no_checkpoints}"),
@@ -172,7 +172,7 @@ fn missing_and_excess_receipts_are_named() {
     forget().expect("there was one");
     change_database(
         &place,
-        "DELETE FROM entries WHERE counter > 1; DELETE FROM records WHERE key LIKE '%checkpoint/%'; \
+        "DELETE FROM entries WHERE counter > 1; DELETE FROM keyed_records WHERE key LIKE '%checkpoint/%'; \
          UPDATE ledgers SET counter = 1, hash = (SELECT hash FROM entries WHERE counter = 1)",
     );
     let said = verify_json(&place, 7);
@@ -205,7 +205,7 @@ fn missing_and_excess_receipts_are_named() {
     assert_eq!(said["matched"], 3, "the outcome is still there: {said}");
     change_database(
         &place,
-        "DELETE FROM records WHERE substr(key, 17, 1) = x'01'",
+        "DELETE FROM keyed_records WHERE substr(key, 17, 1) = x'01'",
     );
     let said = verify_json(&place, 7);
     assert_eq!(
@@ -344,7 +344,7 @@ fn accepts_the_replaced_database(place: &HistoryPlace, calls: usize) {
 fn an_unsigned_chain_has_an_exit_code_of_its_own() {
     let place = three_calls();
     fs::remove_file(place.dir.path().join("home/ledger-heads.json")).expect("there was one");
-    change_database(&place, "DELETE FROM records WHERE key LIKE '%checkpoint/%'");
+    change_database(&place, "DELETE FROM keyed_records WHERE key LIKE '%checkpoint/%'");
     let said = place.ends(8, &["receipts", "verify"]);
     assert!(
         said.out.starts_with("consistent, but unsigned: 3 receipts"),

@@ -40,7 +40,7 @@ fn a_rule_of_an_earlier_version_counts_after_it_was_shown_and_signed() {
     place.ends(0, &WRITE);
     change_database(
         &place,
-        "DELETE FROM records WHERE key LIKE 'other/rule-signature/%'",
+        "DELETE FROM keyed_records WHERE key LIKE 'other/rule-signature/%'",
     );
     place.ends(3, &WRITE);
     assert_eq!(signature_of(&place), ("unsigned".to_owned(), false));
@@ -91,7 +91,7 @@ fn a_rule_that_was_changed_in_the_database_allows_nothing() {
         add_rule(&place, "docs");
         place.ends(0, &WRITE);
         let edit = format!(
-            "UPDATE records SET body = replace(body, '{from}', '{to}'), checksum = NULL WHERE key LIKE 'other/rule/%'"
+            "UPDATE keyed_records SET body = replace(body, '{from}', '{to}'), checksum = NULL WHERE key LIKE 'other/rule/%'"
         );
         change_database(&place, &edit);
         let call = place.run(&WRITE);
@@ -116,7 +116,7 @@ fn a_rule_that_denies_counts_without_a_signature() {
     let denied = place.run(&WRITE);
     change_database(
         &place,
-        "DELETE FROM records WHERE key LIKE 'other/rule-signature/%'",
+        "DELETE FROM keyed_records WHERE key LIKE 'other/rule-signature/%'",
     );
     assert_eq!(signature_of(&place), ("unsigned".to_owned(), true));
     let unsigned = place.run(&WRITE);
@@ -240,7 +240,7 @@ fn a_rule_that_cannot_be_read_is_listed_asked_about_and_can_be_revoked() {
     add_rule(&place, "odd");
     change_database(
         &place,
-        "UPDATE records SET body = replace(body, 'allow', 'forbid'), checksum = NULL WHERE key LIKE '%rule/odd'",
+        "UPDATE keyed_records SET body = replace(body, 'allow', 'forbid'), checksum = NULL WHERE key LIKE '%rule/odd'",
     );
     let listed = place.ends(0, &["approvals", "rules", "list"]);
     assert!(listed.out.contains("unreadable"), "{listed:?}");

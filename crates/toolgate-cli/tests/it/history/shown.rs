@@ -112,10 +112,10 @@ fn a_request_that_was_changed_in_the_store_is_neither_shown_nor_signed() {
         "UPDATE approvals SET request = json_set(request, '$.arguments.path', 'b.txt')",
         "UPDATE approvals SET request = json_set(request, '$.tool', 'read_file')",
         "UPDATE approvals SET request = json_set(request, '$.risk', 'none')",
-        "UPDATE records SET body = replace(body, 'a.txt', 'b.txt'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, 'write_file', 'read_file'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, '+new', '+old'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
-        "UPDATE records SET body = replace(body, '\"seal\":', '\"lost\":'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE keyed_records SET body = replace(body, 'a.txt', 'b.txt'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE keyed_records SET body = replace(body, 'write_file', 'read_file'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE keyed_records SET body = replace(body, '+new', '+old'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
+        "UPDATE keyed_records SET body = replace(body, '\"seal\":', '\"lost\":'), checksum = NULL WHERE body LIKE '%arguments_digest%'",
     ];
     for change in changes {
         let place = HistoryPlace::new();
@@ -148,7 +148,7 @@ fn a_request_that_was_changed_in_the_store_is_neither_shown_nor_signed() {
         }
         let answers: i64 = database
             .query_row(
-                "SELECT count(*) FROM records WHERE substr(key, 17, 1) = x'06'",
+                "SELECT count(*) FROM keyed_records WHERE substr(key, 17, 1) = x'06'",
                 [],
                 |row| row.get(0),
             )
@@ -226,7 +226,7 @@ fn an_approval_without_the_request_on_the_screen_is_recorded_as_such() {
 fn count_answers(place: &HistoryPlace, like: &str) -> i64 {
     let database = rusqlite::Connection::open(place.database()).expect("opens");
     let query = format!(
-        "SELECT count(*) FROM records WHERE substr(key, 17, 1) = x'06' AND body LIKE '{like}'"
+        "SELECT count(*) FROM keyed_records WHERE substr(key, 17, 1) = x'06' AND body LIKE '{like}'"
     );
     database
         .query_row(&query, [], |row| row.get(0))
@@ -367,10 +367,10 @@ fn the_row_of_one_call_cannot_stand_for_another() {
     let harmless = "LIKE '%harmless%'";
     let is_request = "body LIKE '%arguments_digest%'";
     let row = format!("(SELECT request FROM approvals WHERE request {pwned})");
-    let record = format!("(SELECT body FROM records WHERE {is_request} AND body {pwned} LIMIT 1)");
+    let record = format!("(SELECT body FROM keyed_records WHERE {is_request} AND body {pwned} LIMIT 1)");
     let swap_row = format!("UPDATE approvals SET request = {row} WHERE request {harmless};");
     let swap_record = format!(
-        "UPDATE records SET body = {record}, checksum = NULL WHERE {is_request} AND body {harmless};"
+        "UPDATE keyed_records SET body = {record}, checksum = NULL WHERE {is_request} AND body {harmless};"
     );
     let part = |path: &str| {
         format!(

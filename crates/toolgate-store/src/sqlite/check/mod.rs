@@ -4,7 +4,7 @@ mod rows;
 
 use std::path::Path;
 
-use rusqlite::Connection;
+use rusqlite::{Connection, types::Value};
 use toolgate_core::{
     ApprovalRequest, CallId, Digest, LedgerName, RecordKey, SealedEntry, SessionId, StoreError,
 };
@@ -141,15 +141,15 @@ fn check_events(
 /// Finds records that are damaged or cannot be parsed.
 fn check_records(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, StoreError> {
     let mut bodies = RecordBodies::new(read);
-    let records = read.query_rows("SELECT key, body, checksum FROM records", [], |row| {
+    let records = read.query_rows("SELECT key, body, checksum FROM keyed_records", [], |row| {
+        let key: Value = row.get(0)?;
         let name = record_name(row.get_ref(0)?);
         let what = || name.clone().unwrap_or_else(|| "a record".to_owned());
         let checksum = row.get(2)?;
-        let record = row
-            .get_ref(1)?
-            .as_str()
-            .ok()
-            .and_then(|text| bodies.decode_record(&what(), text, checksum).ok());
+        // A record is found under one form of its key only.
+        let is_found = name.as_ref().is_some_and(|name| stored_key(name) == key);
+        let body = row.get_ref(1)?.as_str().ok().filter(|_| is_found);
+        let record = body.and_then(|text| bodies.decode_record(&what(), text, checksum).ok());
         Ok(Ok(record
             .is_none()
             .then(|| IntegrityProblem::Unreadable { what: what() })))
@@ -199,7 +199,7 @@ fn check_requests(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, Stor
             continue;
         };
         let question = RecordKey::Question(call, generation).to_string();
-        let sql = "SELECT 1 FROM records WHERE key = ?1";
+        let sql = "SELECT 1 FROM keyed_records WHERE key = ?1";
         let there = read.query_row(sql, [stored_key(&question)], |_| Ok(()))?;
         problems.extend(
             there

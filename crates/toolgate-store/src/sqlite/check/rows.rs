@@ -110,7 +110,7 @@ impl SqliteReader<'_> {
     fn has_answer(&self, asked: &ApprovalRow) -> bool {
         let request = &asked.request;
         let key = RecordKey::Answer(request.approval_id.call_id(), request.generation);
-        let sql = "SELECT 1 FROM records WHERE key = ?1
+        let sql = "SELECT 1 FROM keyed_records WHERE key = ?1
                    UNION ALL SELECT 1 FROM posts WHERE session = ?2 LIMIT 1";
         let name = key.to_string();
         let wanted = params![stored_key(&name), session_bytes(asked.session)];
