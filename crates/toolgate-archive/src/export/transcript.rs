@@ -385,22 +385,22 @@ impl Exporter {
 impl SessionContent {
     fn add_record(&mut self, name: &str, record: StoreRecord) {
         self.instructions.add_record(name, &record);
-        match (RecordKey::from_name(name), record) {
-            (Some(RecordKey::Message(_, number)), StoreRecord::Message(message)) => {
-                for part in &message.message.parts {
-                    if let PartContent::Result(answer) = &part.content {
-                        let key = (message.turn, answer.call_id.clone());
-                        self.results
-                            .insert(key, (answer.text.clone(), answer.is_error));
-                    }
-                }
-                if message.message.calls().next().is_some() {
-                    self.asking.insert(message.turn);
-                }
-                self.messages.insert(number, message);
+        let (Some(RecordKey::Message(_, number)), StoreRecord::Message(message)) =
+            (RecordKey::from_name(name), record)
+        else {
+            return;
+        };
+        for part in &message.message.parts {
+            if let PartContent::Result(answer) = &part.content {
+                let key = (message.turn, answer.call_id.clone());
+                self.results
+                    .insert(key, (answer.text.clone(), answer.is_error));
             }
-            _ => {}
         }
+        if message.message.calls().next().is_some() {
+            self.asking.insert(message.turn);
+        }
+        self.messages.insert(number, message);
     }
 
     /// Collects what the events say about each call.
