@@ -52,6 +52,8 @@ pub(crate) enum ArchiveLine {
     RedactedEvent(Json),
     /// A message of a redacted archive.
     RedactedMessage(Json),
+    /// Instructions in a redacted archive.
+    RedactedInstructions(Json),
     /// The last line.
     End(EndLine),
 }

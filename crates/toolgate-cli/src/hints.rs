@@ -133,6 +133,10 @@ fn model_hint(error: &SetupError) -> Option<String> {
         SetupError::MissingKey { variable } => Some(format!(
             "export {variable}=…, or try `toolgate demo`, which needs no key"
         )),
+        // Events call the provider of a scenario `scripted`.
+        SetupError::UnknownProvider { provider, .. } if provider.starts_with("script") => {
+            Some("a scenario in a file is named script:FILE".to_owned())
+        }
         SetupError::UnknownProvider { .. } => Some(
             "name a model as provider:name, such as --model anthropic:claude-sonnet-4-5".to_owned(),
         ),

@@ -181,7 +181,7 @@ pub use store::rows::{
     ApprovalFilter, ApprovalRow, ApprovalState, HiddenSessions, LastRun, RowChange, RunState,
     SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionUpdate, TurnFilter, TurnRow,
 };
-pub use store::run_record::{OnCap, RunRecord};
+pub use store::run_record::{OnCap, RunInstructions, RunRecord};
 pub use store::search::{
     FREQUENCY_SAMPLE, IndexBatch, SearchCandidate, SearchCounts, SearchStore, StaleSession,
     TermMatches, TextMatches, VectorMatches, VectorSearch, estimate_frequency,

@@ -177,6 +177,10 @@ fn find_hint(error: &(dyn StdError + 'static)) -> Option<Cow<'static, str>> {
 fn provider_hint(error: &(dyn StdError + 'static)) -> Option<Cow<'static, str>> {
     match error.downcast_ref::<SetupError>()? {
         SetupError::MissingKey { variable } => Some(format!("export {variable}=…").into()),
+        // Events call the provider of a scenario `scripted`.
+        SetupError::UnknownProvider { provider, .. } if provider.starts_with("script") => {
+            Some("a scenario in a file is named script:FILE".into())
+        }
         SetupError::UnknownProvider { .. } => {
             Some("name a model as provider:name, such as anthropic:claude-sonnet-4-5".into())
         }

@@ -242,9 +242,9 @@ pub mod store {
         ErasedSessions, ErasureNames, ErasureScope, EventStore, HiddenSessions, ImportOrigin,
         LastRun, Lease, LeaseRequest, LeaseTerm, LedgerStore, LogPosition, MailboxItem,
         MailboxStore, MemoryChange, MemoryDraft, MemoryRecordStore, MemoryStore, RecordContent,
-        RecordKey, RecordStore, RowChange, RunRecord, RunState, SearchStore, SessionFilter,
-        SessionOrder, SessionRow, SessionTitle, SessionTotals, SessionUpdate, Store, StoreError,
-        StoreHandle, StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow,
+        RecordKey, RecordStore, RowChange, RunInstructions, RunRecord, RunState, SearchStore,
+        SessionFilter, SessionOrder, SessionRow, SessionTitle, SessionTotals, SessionUpdate, Store,
+        StoreError, StoreHandle, StoreRecord, StoredMemory, TurnFilter, TurnRequests, TurnRow,
         UnavailableReason, UnsettledWork, WriteBatch,
     };
     pub use toolgate_store::*;

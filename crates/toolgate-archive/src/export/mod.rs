@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 mod html;
+mod instructions;
 mod markdown;
 pub(crate) mod receipts;
 mod redacted;
@@ -48,11 +49,12 @@ pub enum ExportRedaction {
 pub struct ExportOptions {
     /// The format.
     pub format: ExportFormat,
-    /// Include instructions and system messages, as far as they are stored.
+    /// Include instructions: those that each run of ours began with, and the instructions and
+    /// system messages of imported sessions.
     pub include_system: bool,
     /// Include calls and their results.
     pub include_tool_calls: bool,
-    /// Include models, tokens, costs, times and ids.
+    /// Include models, tokens, costs, times and ids. JSON always has them.
     pub include_metadata: bool,
     /// The treatment of secrets.
     pub redaction: ExportRedaction,

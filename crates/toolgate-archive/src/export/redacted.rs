@@ -2,13 +2,16 @@
 
 use std::{io::Write, sync::Arc};
 
+use serde::Serialize;
 use serde_json::Value;
 use toolgate_core::{
-    EventBody, Json, MessageRecord, PartContent, RawArguments, SessionId, StoreRecord, ToolRequest,
+    EventBody, Json, MessageRecord, PartContent, RawArguments, SessionEvent, SessionId,
+    StoreRecord, ToolRequest,
 };
 
 use super::{
     ExportOptions, ExportRedaction, ExportSummary, Exporter,
+    instructions::SessionInstructions,
     session_records::{LogScan, PAGE_EVENTS, RecordPages},
 };
 use crate::{
@@ -16,6 +19,23 @@ use crate::{
     line::{ArchiveHeader, ArchiveLine, SessionLine},
     writer::ArchiveWriter,
 };
+
+/// The kinds of lines in a redacted archive.
+const CONTAINS: [&str; 3] = [
+    "redacted_events",
+    "redacted_messages",
+    "redacted_instructions",
+];
+
+/// Instructions in a redacted archive.
+#[derive(Serialize)]
+struct ShownInstructions<'a> {
+    session: SessionId,
+    /// The message that begins the run which they belong to; nothing for those of another program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<u64>,
+    text: &'a str,
+}
 
 impl Exporter {
     pub(super) async fn export_redacted(
@@ -25,7 +45,7 @@ impl Exporter {
         out: impl Write + Send,
     ) -> Result<ExportSummary, ExportError> {
         let mut writer = ArchiveWriter::new(out);
-        let header = ArchiveHeader::new(sessions, true, &["redacted_events", "redacted_messages"]);
+        let header = ArchiveHeader::new(sessions, true, &CONTAINS);
         writer.put(&ArchiveLine::Archive(header))?;
         let mut written = Vec::new();
         let mut messages = 0;
@@ -35,7 +55,7 @@ impl Exporter {
                 continue;
             }
             let agents = self.write_redacted(session, options, &mut writer).await?;
-            messages += self.write_messages(session, options, &mut writer).await?;
+            messages += self.write_records(session, options, &mut writer).await?;
             waiting.extend(agents.into_iter().rev());
             written.push(session);
         }
@@ -77,8 +97,7 @@ impl Exporter {
                 }
             }
             for event in &page {
-                let is_call = matches!(event.body(), EventBody::Tool(..));
-                if options.include_tool_calls || !is_call {
+                if options.include_tool_calls || !is_of_call(event.body()) {
                     let value = serde_json::to_value(event).map_err(std::io::Error::from)?;
                     writer.put(&ArchiveLine::RedactedEvent(self.redact_value(value)?))?;
                 }
@@ -86,7 +105,8 @@ impl Exporter {
         }
     }
 
-    async fn write_messages<W: Write + Send>(
+    /// Writes the messages and then the instructions of a session, and returns the number of messages.
+    async fn write_records<W: Write + Send>(
         &self,
         session: SessionId,
         options: &ExportOptions,
@@ -94,12 +114,14 @@ impl Exporter {
     ) -> Result<u64, ExportError> {
         let mut pages = RecordPages::of_session(&self.store, session);
         let mut messages = 0;
+        let mut instructions = SessionInstructions::default();
         loop {
             let page = pages.next_page().await?;
             if page.is_empty() {
-                return Ok(messages);
+                break;
             }
-            for (_, record) in page {
+            for (name, record) in page {
+                instructions.add_record(&name, &record);
                 let StoreRecord::Message(record) = record else {
                     continue;
                 };
@@ -109,11 +131,50 @@ impl Exporter {
                 writer.put(&ArchiveLine::RedactedMessage(self.redact_value(value)?))?;
             }
         }
+        if options.include_system {
+            self.write_instructions(session, &instructions, writer)?;
+        }
+        Ok(messages)
+    }
+
+    fn write_instructions<W: Write + Send>(
+        &self,
+        session: SessionId,
+        found: &SessionInstructions,
+        writer: &mut ArchiveWriter<W>,
+    ) -> Result<(), ExportError> {
+        let imported = found.imported.iter().map(|text| (None, text.clone()));
+        let changes = found.list_changes().into_iter();
+        let of_runs = changes.map(|(run, text)| (Some(run), text));
+        for (run, text) in imported.chain(of_runs) {
+            let shown = ShownInstructions {
+                session,
+                run,
+                text: &text,
+            };
+            let value = serde_json::to_value(shown).map_err(std::io::Error::from)?;
+            writer.put(&ArchiveLine::RedactedInstructions(
+                self.redact_value(value)?,
+            ))?;
+        }
+        Ok(())
     }
 
     fn redact_value(&self, value: Value) -> Result<Json, ExportError> {
         let json = Json::new(value).map_err(|_| toolgate_core::RedactionError)?;
         self.visible_json(&json, ExportRedaction::Redact)
+    }
+}
+
+/// Checks whether an event has the arguments or the result of a call, of ours or of another program.
+fn is_of_call(body: &EventBody) -> bool {
+    match body {
+        EventBody::Tool(..) => true,
+        EventBody::Loop(_, event) => matches!(
+            event,
+            SessionEvent::ImportedCall { .. } | SessionEvent::ImportedResult { .. }
+        ),
+        EventBody::Turn(..) => false,
     }
 }
 

@@ -3,7 +3,7 @@
 mod call;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
 };
 
@@ -17,6 +17,7 @@ pub(crate) use self::call::TranscriptCall;
 use self::call::{CallFacts, pretty_json};
 use super::{
     ExportOptions, ExportRedaction, Exporter,
+    instructions::SessionInstructions,
     session_records::{LogScan, PAGE_EVENTS, RecordPages},
 };
 use crate::ExportError;
@@ -61,7 +62,9 @@ pub(crate) struct TranscriptText {
 struct SessionContent {
     events: Vec<Arc<toolgate_core::Event>>,
     messages: HashMap<u64, Arc<MessageRecord>>,
-    system: Vec<String>,
+    instructions: SessionInstructions,
+    /// The instructions of the runs in which they changed, by the message that begins the run.
+    changed: BTreeMap<u64, Arc<str>>,
     calls: HashMap<(TurnId, u32), CallFacts>,
     results: HashMap<(TurnId, String), (String, bool)>,
     /// The turns whose calls a message asks for.
@@ -118,6 +121,7 @@ impl Exporter {
                 .for_each(|(name, record)| content.add_record(&name, record));
         }
         content.collect_calls();
+        content.changed = content.instructions.list_changes();
         Ok((content, agents))
     }
 
@@ -144,7 +148,7 @@ impl Exporter {
             row,
         };
         if options.include_system {
-            for text in &content.system {
+            for text in &content.instructions.imported {
                 transcript.items.push(TranscriptItem::System(shown(text)?));
             }
         }
@@ -173,6 +177,8 @@ impl Exporter {
         let at = event.at();
         match happened {
             SessionEvent::UserMessage { message, text, .. } => {
+                let system = self.changed_instructions(content, *message, options)?;
+                transcript.items.extend(system);
                 let item =
                     self.text_item(content, *message, text.as_deref(), at, options.redaction)?;
                 transcript.items.push(TranscriptItem::User(item));
@@ -234,6 +240,19 @@ impl Exporter {
             | SessionEvent::ImportedResult { .. } => {}
         }
         Ok(())
+    }
+
+    /// Returns the instructions of the run that a message begins, if those before it were others.
+    fn changed_instructions(
+        &self,
+        content: &SessionContent,
+        message: u64,
+        options: &ExportOptions,
+    ) -> Result<Option<TranscriptItem>, ExportError> {
+        let changed = content.changed.get(&message);
+        let shown = changed.filter(|_| options.include_system);
+        let text = shown.map(|text| self.visible_text(text, options.redaction));
+        Ok(text.transpose()?.map(TranscriptItem::System))
     }
 
     /// Returns a call that no message asks for: a program or a user made it.
@@ -365,28 +384,23 @@ impl Exporter {
 
 impl SessionContent {
     fn add_record(&mut self, name: &str, record: StoreRecord) {
-        match (RecordKey::from_name(name), record) {
-            (Some(RecordKey::Message(_, number)), StoreRecord::Message(message)) => {
-                for part in &message.message.parts {
-                    if let PartContent::Result(answer) = &part.content {
-                        let key = (message.turn, answer.call_id.clone());
-                        self.results
-                            .insert(key, (answer.text.clone(), answer.is_error));
-                    }
-                }
-                if message.message.calls().next().is_some() {
-                    self.asking.insert(message.turn);
-                }
-                self.messages.insert(number, message);
+        self.instructions.add_record(name, &record);
+        let (Some(RecordKey::Message(_, number)), StoreRecord::Message(message)) =
+            (RecordKey::from_name(name), record)
+        else {
+            return;
+        };
+        for part in &message.message.parts {
+            if let PartContent::Result(answer) = &part.content {
+                let key = (message.turn, answer.call_id.clone());
+                self.results
+                    .insert(key, (answer.text.clone(), answer.is_error));
             }
-            (Some(RecordKey::Other(key)), StoreRecord::Json(json))
-                if key.starts_with("imported/") && key.contains("/system/") =>
-            {
-                self.system
-                    .extend(json.as_value().as_str().map(str::to_owned));
-            }
-            _ => {}
         }
+        if message.message.calls().next().is_some() {
+            self.asking.insert(message.turn);
+        }
+        self.messages.insert(number, message);
     }
 
     /// Collects what the events say about each call.

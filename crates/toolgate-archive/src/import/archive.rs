@@ -220,7 +220,8 @@ impl ArchiveImport<'_> {
             ArchiveLine::Archive(_)
             | ArchiveLine::Blob(_)
             | ArchiveLine::RedactedEvent(_)
-            | ArchiveLine::RedactedMessage(_) => Ok(()),
+            | ArchiveLine::RedactedMessage(_)
+            | ArchiveLine::RedactedInstructions(_) => Ok(()),
         }
     }
 

@@ -82,9 +82,9 @@ impl ArchiveCheck {
             ArchiveLine::Entry(_) | ArchiveLine::Outline(_) | ArchiveLine::Checkpoint(_) => {
                 self.check_receipt(line).map(|()| None)
             }
-            ArchiveLine::RedactedEvent(_) | ArchiveLine::RedactedMessage(_) => {
-                self.fail("it belongs to a redacted archive")
-            }
+            ArchiveLine::RedactedEvent(_)
+            | ArchiveLine::RedactedMessage(_)
+            | ArchiveLine::RedactedInstructions(_) => self.fail("it belongs to a redacted archive"),
             ArchiveLine::End(_) => {
                 self.end_session()?;
                 if self.wanted.iter().any(|id| !self.sessions.contains(id)) {

@@ -4,5 +4,6 @@ mod archives;
 mod browser;
 mod foreign;
 mod markdown;
+mod options;
 mod pages;
 mod support;

@@ -44,13 +44,13 @@ pub struct ExportArgs {
     /// Replace the file if there is one
     #[arg(long, requires = "output")]
     pub force: bool,
-    /// Leave out instructions
+    /// Leave out the instructions of runs and of imported sessions
     #[arg(long)]
     pub no_system: bool,
     /// Leave out calls and their results
     #[arg(long)]
     pub no_tool_calls: bool,
-    /// Add models, tokens, costs, times and ids
+    /// Add models, tokens, costs, times and ids; JSON always has them
     #[arg(long)]
     pub metadata: bool,
     /// Redact secrets; this is the default

@@ -1,7 +1,8 @@
 //! Finds memories in the messages of a run. Results of tools are never read.
 
 use crate::{
-    ExtractionPattern, MemoryKind, MemoryText, Message, PartContent, Role, SaidBy, ScopeWord,
+    CallId, ExtractionPattern, MemoryKind, MemoryText, Message, PartContent, Role, SaidBy,
+    ScopeWord, TurnId,
 };
 
 /// A memory that was found and is not stored yet.
@@ -15,6 +16,10 @@ pub struct FoundMemory {
     pub scope: ScopeWord,
     /// The name of the pattern, or nothing if a model found it.
     pub pattern: Option<String>,
+    /// The turn of the call that it was found in.
+    pub turn: Option<TurnId>,
+    /// The call that it was found in; nothing if it was found in what was said.
+    pub call: Option<CallId>,
 }
 
 /// The maximum number of memories that one run may give.
@@ -70,6 +75,8 @@ fn add_once(found: &mut Vec<FoundMemory>, pattern: &ExtractionPattern, content: 
             content,
             scope: pattern.scope(),
             pattern: Some(pattern.name().to_owned()),
+            turn: None,
+            call: None,
         });
     }
 }
@@ -227,5 +234,7 @@ pub fn remember_command(command: &str) -> Option<FoundMemory> {
         content,
         scope: ScopeWord::Project,
         pattern: Some("command-worked".to_owned()),
+        turn: None,
+        call: None,
     })
 }

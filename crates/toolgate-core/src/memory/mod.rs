@@ -126,10 +126,10 @@ pub struct MemorySource {
     /// The run of that session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
-    /// The turn of the call of `remember`.
+    /// The turn of the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnId>,
-    /// The call of `remember`.
+    /// The call of `remember`, or the one whose command worked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<CallId>,
     /// The name of the pattern that found it.

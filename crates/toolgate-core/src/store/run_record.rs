@@ -1,5 +1,7 @@
 //! The settings that a run began with, stored beside the message that begins it.
 
+use std::sync::Arc;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +48,23 @@ pub struct RunRecord {
     /// The labels of the run, redacted.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// The instructions of the session, if it has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<RunInstructions>,
+}
+
+/// The instructions that a run began with, as the program gave them: without what strategies add,
+/// such as skills and recalled memories. Like messages, they are not redacted.
+///
+/// They may be long and are the same in most runs of a session, so a run can name the one that has
+/// the text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunInstructions {
+    /// The text.
+    Text(Arc<str>),
+    /// The number of an earlier run of the session whose record has the text.
+    SameAs(u64),
 }
 
 /// Behaviour of a run that has reached its limit of iterations.
@@ -84,9 +103,17 @@ mod tests {
             layers: vec!["scope".into()],
             tools: vec!["look".into()],
             labels: Labels::new([("tenant", "acme")]).expect("valid"),
+            instructions: Some(RunInstructions::Text("Answer in German.".into())),
         };
         let stored = serde_json::to_string(&record).expect("is JSON");
         let read: RunRecord = serde_json::from_str(&stored).expect("reads");
         assert_eq!(read, record);
+    }
+    #[test]
+    fn a_run_that_was_stored_without_instructions_reads_as_one_that_has_none() {
+        let read: RunRecord = serde_json::from_str(r#"{"model":"a:b"}"#).expect("reads");
+        assert_eq!(read.instructions, None);
+        let stored = serde_json::to_string(&read).expect("is JSON");
+        assert!(!stored.contains("instructions"), "{stored}");
     }
 }

@@ -95,7 +95,12 @@ fn worked_command(call: &CapturedCall) -> Option<FoundMemory> {
         RawArguments::Json(json) => json.as_value().clone(),
         RawArguments::Text(text) => serde_json::from_str(text).ok()?,
     };
-    remember_command(arguments.get(SHELL_ARGUMENT)?.as_str()?)
+    let found = remember_command(arguments.get(SHELL_ARGUMENT)?.as_str()?)?;
+    Some(FoundMemory {
+        turn: Some(call.turn),
+        call: call.id,
+        ..found
+    })
 }
 
 /// The hook that extracts memories at the end of each run and stores them.
@@ -119,6 +124,8 @@ impl MemoryExtraction {
             let source = MemorySource {
                 session: Some(run.session),
                 run: Some(run.run),
+                turn: found.turn,
+                call: found.call,
                 pattern: found.pattern.clone(),
                 ..MemorySource::new(match found.pattern {
                     Some(_) => MemoryOrigin::Pattern,

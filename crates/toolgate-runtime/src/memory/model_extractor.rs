@@ -157,6 +157,8 @@ fn parse_memories(answer: &str) -> Vec<FoundMemory> {
             content: MemoryText::new(&noted.text).ok()?,
             scope: ScopeWord::Project,
             pattern: None,
+            turn: None,
+            call: None,
         })
     });
     found.take(MAX_FOUND_MEMORIES).collect()

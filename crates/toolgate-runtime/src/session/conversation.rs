@@ -6,8 +6,8 @@ mod tail;
 use std::sync::Arc;
 
 use toolgate_core::{
-    Cost, Message, MessagePart, MessageRecord, ModelRequest, PartContent, Role, SessionId,
-    StoreError, StoreHandle, TurnId, Usage,
+    Cost, Message, MessagePart, MessageRecord, ModelRequest, PartContent, Role, RunInstructions,
+    SessionId, StoreError, StoreHandle, TurnId, Usage,
 };
 
 use self::tail::{FIRST_PAGE, LARGEST_PAGE, MessageTail};
@@ -48,6 +48,8 @@ pub(crate) struct Conversation {
     pub(crate) torn: bool,
     /// True if a model can read messages that are not loaded: no request is made from it.
     pub(crate) is_partial: bool,
+    /// The run whose record has the text of the instructions, if this process stored it.
+    instructions_run: Option<u64>,
 }
 
 /// The state of a conversation: what it waits for.
@@ -95,6 +97,17 @@ impl Conversation {
                 return Ok(Self::from_tail(tail));
             }
             page_size = (page_size * 2).min(LARGEST_PAGE);
+        }
+    }
+
+    /// Returns what the record of run `number` says about the instructions: their text in the first
+    /// run since the conversation was loaded, and the number of that run in later ones.
+    pub(crate) fn instructions_record(&mut self, number: u64, text: &Arc<str>) -> RunInstructions {
+        let first = *self.instructions_run.get_or_insert(number);
+        if first == number {
+            RunInstructions::Text(text.clone())
+        } else {
+            RunInstructions::SameAs(first)
         }
     }
 

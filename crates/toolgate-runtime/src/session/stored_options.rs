@@ -28,6 +28,7 @@ impl RunOptions {
             layers: layer_names(&self.layers).collect(),
             tools: tool_names(self.tools.as_ref()),
             labels: labels.clone(),
+            instructions: None,
         }
     }
 

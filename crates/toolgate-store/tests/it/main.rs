@@ -16,5 +16,6 @@ mod run_end;
 mod same_answers;
 mod search;
 mod short_texts;
+mod stored_search;
 mod suite;
 mod support;

@@ -15,6 +15,7 @@ mod clock_jumps;
 mod crash;
 mod errors;
 mod evidence;
+mod exports;
 mod front_door;
 mod handoffs;
 mod memory;

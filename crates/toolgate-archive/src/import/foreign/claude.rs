@@ -28,10 +28,26 @@ const BOOKKEEPING: [&str; 12] = [
 pub(super) fn read(text: &str, name: &str) -> ForeignSession {
     let mut session = ForeignSession::new(ForeignFormat::Claude, name);
     let mut counted = None;
+    let mut side_lines = 0;
     read_lines(&mut session, text, |session, number, line| {
-        read_line(session, number, line, &mut counted);
+        if is_of_subagent(line) {
+            side_lines += 1;
+        } else {
+            read_line(session, number, line, &mut counted);
+        }
     });
+    if side_lines > 0 {
+        session.warnings.push(format!(
+            "{side_lines} lines of sub-agents were left out: they are no part of the conversation"
+        ));
+    }
     session.finish()
+}
+
+/// Checks whether a line is of a conversation between the model and a sub-agent. Its messages `user`
+/// are what the model wrote, not the user.
+fn is_of_subagent(line: &Value) -> bool {
+    line.get("isSidechain").and_then(Value::as_bool) == Some(true)
 }
 
 /// Reads a line. `counted` is the id of the last reply whose tokens were counted.
@@ -203,9 +219,19 @@ mod tests {
         assert_eq!(
             session.warnings,
             [
-                "line 8: its type \"hologram\" is not known",
-                "line 9: it is not JSON"
+                "line 10: its type \"hologram\" is not known",
+                "line 11: it is not JSON",
+                "2 lines of sub-agents were left out: they are no part of the conversation",
             ]
         );
+    }
+
+    #[test]
+    fn what_the_model_asks_a_sub_agent_is_no_message_of_the_user() {
+        let session = read(FILE, "3f1c");
+        let said = format!("{:?}", session.messages);
+        assert!(FILE.contains("rounds a price") && FILE.contains("two of them"));
+        assert!(!said.contains("rounds a price"), "{said}");
+        assert!(!said.contains("two of them"), "{said}");
     }
 }

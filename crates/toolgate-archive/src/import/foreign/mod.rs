@@ -1,5 +1,7 @@
 //! Sessions of other agents: what their files say, and how it becomes history here.
 //!
+//! The caller passes the text of a file; only the command line knows where programs store theirs.
+//!
 //! A reader turns a file into [`ForeignSession`]s. It invents nothing: text and calls are taken over,
 //! bookkeeping is skipped, and what it does not know becomes a warning with its line number.
 

@@ -17,7 +17,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use toolgate::{
     Gate,
-    archive::{ForeignFormat, ForeignSession, ImportResult, ImportState, Importer},
+    archive::{ForeignFormat, ImportResult, ImportState, Importer},
 };
 
 use self::source::{ImportSource, KnownFile};
@@ -155,23 +155,11 @@ impl ImportRun<'_> {
             return Ok(());
         }
         let results = match ImportSource::open(path, self.from)? {
-            ImportSource::Archive(file) => {
-                let results = self.importer.import_archive(BufReader::new(file)).await?;
-                results
-                    .into_iter()
-                    .map(|result| ("archive", result))
-                    .collect()
-            }
             // Programs also leave files that have only bookkeeping; a search passes over them.
-            ImportSource::Foreign(format, sessions) if sessions.is_empty() && !self.is_search => {
-                return Err(CliError::new(format!(
-                    "the file has no messages of {}",
-                    format.program()
-                )));
+            ImportSource::Foreign(_, sessions) if sessions.is_empty() && self.is_search => {
+                Vec::new()
             }
-            ImportSource::Foreign(format, sessions) => {
-                self.import_foreign(format, &sessions).await?
-            }
+            source => import_source(&self.importer, source).await?,
         };
         if let Some(known) = known {
             known.store(self.gate.store(), &results).await?;
@@ -181,19 +169,6 @@ impl ImportRun<'_> {
             self.print_result(path, format, result)?;
         }
         Ok(())
-    }
-
-    async fn import_foreign(
-        &self,
-        format: ForeignFormat,
-        sessions: &[ForeignSession],
-    ) -> Result<Vec<(&'static str, ImportResult)>, CliError> {
-        let mut results = Vec::new();
-        for session in sessions {
-            let result = self.importer.import_foreign(session).await?;
-            results.push((format.as_str(), result));
-        }
-        Ok(results)
     }
 
     fn print_result(
@@ -247,13 +222,66 @@ impl ImportRun<'_> {
         if self.cx.out.is_json() {
             return Ok(());
         }
-        let ImportTotals {
+        self.cx.out.print_line(totals.describe())
+    }
+}
+
+/// Imports one file of any known format, and returns what to tell the user about it.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, if it is of no known format, or if the store failed.
+pub(crate) async fn import_one_file(gate: &Gate, path: &Path) -> Result<String, CliError> {
+    let source = ImportSource::open(path, None)?;
+    let results = import_source(&gate.importer(), source).await?;
+    let mut totals = ImportTotals::default();
+    results.iter().for_each(|(_, result)| totals.add(result));
+    let warnings = results.iter().flat_map(|(_, result)| &result.warnings);
+    Ok(match warnings.count() {
+        0 => totals.describe(),
+        count => {
+            let text = totals.describe();
+            format!("{text}; warnings: {count}, `toolgate import` prints them")
+        }
+    })
+}
+
+/// Imports what a file has, and returns the results with the words for their formats.
+async fn import_source(
+    importer: &Importer,
+    source: ImportSource,
+) -> Result<Vec<(&'static str, ImportResult)>, CliError> {
+    let mut results = Vec::new();
+    match source {
+        ImportSource::Archive(file) => {
+            let imported = importer.import_archive(BufReader::new(file)).await?;
+            results.extend(imported.into_iter().map(|result| ("archive", result)));
+        }
+        ImportSource::Foreign(format, sessions) if sessions.is_empty() => {
+            return Err(CliError::new(format!(
+                "the file has no messages of {}",
+                format.program()
+            )));
+        }
+        ImportSource::Foreign(format, sessions) => {
+            for session in sessions {
+                let result = importer.import_foreign(&session).await?;
+                results.push((format.as_str(), result));
+            }
+        }
+    }
+    Ok(results)
+}
+
+impl ImportTotals {
+    fn describe(&self) -> String {
+        let Self {
             added,
             grown,
             unchanged,
             diverged,
             failed,
-        } = totals;
+        } = self;
         let mut text = format!("sessions: {added} added, {grown} grown, {unchanged} unchanged");
         if *diverged > 0 {
             text += &format!(", {diverged} not continued by their files");
@@ -261,11 +289,9 @@ impl ImportRun<'_> {
         if *failed > 0 {
             text += &format!(", {failed} files failed");
         }
-        self.cx.out.print_line(text)
+        text
     }
-}
 
-impl ImportTotals {
     fn add(&mut self, result: &ImportResult) {
         match result.state {
             ImportState::Added => self.added += 1,
@@ -273,5 +299,28 @@ impl ImportTotals {
             ImportState::Unchanged => self.unchanged += 1,
             ImportState::Diverged => self.diverged += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_file_is_imported_whatever_its_format_and_says_what_became_of_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("3f1c.jsonl");
+        let line = |side: bool, text: &str| json!({ "type": "user", "sessionId": "3f1c", "isSidechain": side, "message": { "content": text } });
+        let text = format!("{}\n{}\n", line(false, "Hi."), line(true, "Look."));
+        std::fs::write(&file, text).expect("writes");
+        let gate = Gate::in_memory().expect("opens");
+        let said = import_one_file(&gate, &file).await.expect("imports");
+        assert_eq!(
+            said,
+            "sessions: 1 added, 0 grown, 0 unchanged; warnings: 1, `toolgate import` prints them"
+        );
+        let other = directory.path().join("notes.txt");
+        std::fs::write(&other, "hello").expect("writes");
+        assert!(import_one_file(&gate, &other).await.is_err());
     }
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use toolgate::{
     Gate,
-    memory::{ChangedMemory, Memory, MemoryEdit, NewMemory, PutMemory, RecallScope},
+    memory::{ChangedMemory, Memory, MemoryEdit, MemoryRecord, NewMemory, PutMemory, RecallScope},
     value::Timestamp,
 };
 
@@ -19,14 +19,8 @@ pub(super) async fn add_memory(
     gate: &Gate,
     memory: &Memory,
 ) -> Result<Exit, CliError> {
-    let here = || {
-        memory
-            .project_directory()
-            .cloned()
-            .map(RecallScope::Project)
-    };
     let named = args.scope.resolve(gate, memory).await?;
-    let scope = named.or_else(here).unwrap_or(RecallScope::User);
+    let scope = named.unwrap_or_else(|| usual_scope(memory));
     let new = NewMemory {
         kind: args.kind,
         expires_at: args.expires.map(|span| times::current_time().plus(span)),
@@ -50,6 +44,12 @@ pub(super) async fn add_memory(
     Ok(Exit::Done)
 }
 
+/// Returns the scope of a new memory unless another one is named: the project, if there is one.
+pub(crate) fn usual_scope(memory: &Memory) -> RecallScope {
+    let here = memory.project_directory().cloned();
+    here.map_or(RecallScope::User, RecallScope::Project)
+}
+
 pub(super) async fn edit_memory(
     args: &MemoryEditArgs,
     cx: &CommandContext,
@@ -64,27 +64,37 @@ pub(super) async fn edit_memory(
         return Err(CliError::usage("there is nothing to change")
             .with_hint("give a new text, --kind or --expires"));
     }
-    let record = find_memory(memory, &args.id).await?;
-    match memory.edit(record.id, edit).await? {
-        ChangedMemory::Changed(record) if cx.out.is_json() => cx.out.print_json(&record)?,
-        ChangedMemory::Changed(record) => cx.out.print_line(format_args!(
+    let record = change_memory(memory, &args.id, edit).await?;
+    if cx.out.is_json() {
+        cx.out.print_json(&record)?;
+    } else {
+        cx.out.print_line(format_args!(
             "{} {}",
             style::good("changed"),
             ids::short_id(record.id)
-        ))?,
-        ChangedMemory::Missing => {
-            return Err(CliError::new(format!("memory {} is gone", record.id)));
-        }
-        ChangedMemory::Duplicate(other) => {
-            return Err(
-                CliError::new(format!("memory {other} has this text already")).with_hint(format!(
-                    "`toolgate memory forget {}` deletes the other one",
-                    record.id
-                )),
-            );
-        }
+        ))?;
     }
     Ok(Exit::Done)
+}
+
+/// Changes the memory that `id` names, and returns it as it is now.
+pub(crate) async fn change_memory(
+    memory: &Memory,
+    id: &str,
+    edit: MemoryEdit,
+) -> Result<MemoryRecord, CliError> {
+    let record = find_memory(memory, id).await?;
+    match memory.edit(record.id, edit).await? {
+        ChangedMemory::Changed(record) => Ok(*record),
+        ChangedMemory::Missing => Err(CliError::new(format!("memory {} is gone", record.id))),
+        ChangedMemory::Duplicate(other) => Err(CliError::new(format!(
+            "memory {other} has this text already"
+        ))
+        .with_hint(format!(
+            "`toolgate memory forget {}` deletes the other one",
+            record.id
+        ))),
+    }
 }
 
 /// Parses `30d` or `never`.

@@ -15,7 +15,11 @@ use toolgate::{
     value::SessionId,
 };
 
-pub(crate) use self::forget::describe_remains;
+pub(crate) use self::{
+    change::{change_memory, usual_scope},
+    forget::describe_remains,
+    read::{describe_source, list_fields, source_session_exists},
+};
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
     env::{ids, runtime, times},

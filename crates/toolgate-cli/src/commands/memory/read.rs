@@ -108,6 +108,17 @@ pub(super) async fn show_memory(
         cx.out.print_json(&record)?;
         return Ok(Exit::Done);
     }
+    for (name, value) in list_fields(&record) {
+        cx.out
+            .print_line(format_args!("{} {value}", style::dim(format!("{name:<9}"))))?;
+    }
+    let text = style::escape_controls(record.content.as_str());
+    cx.out.print_line(format_args!("\n{text}"))?;
+    Ok(Exit::Done)
+}
+
+/// Returns the names and values of what is stored about a memory, without its text.
+pub(crate) fn list_fields(record: &MemoryRecord) -> [(&'static str, String); 6] {
     let time = |at| times::format_time(at);
     let recalled = record.last_recalled_at.map_or("never".to_owned(), time);
     let expires = record.expires_at.map_or("never".to_owned(), time);
@@ -116,7 +127,7 @@ pub(super) async fn show_memory(
         RecallScope::Session(session) => format!("session {session}"),
         RecallScope::User => scope_label(&record.scope),
     };
-    let rows = [
+    [
         ("memory", record.id.to_string()),
         ("kind", record.kind.to_string()),
         ("scope", scope),
@@ -126,14 +137,7 @@ pub(super) async fn show_memory(
             format!("{recalled}; used {} times", record.uses),
         ),
         ("expires", expires),
-    ];
-    for (name, value) in rows {
-        cx.out
-            .print_line(format_args!("{} {value}", style::dim(format!("{name:<9}"))))?;
-    }
-    let text = style::escape_controls(record.content.as_str());
-    cx.out.print_line(format_args!("\n{text}"))?;
-    Ok(Exit::Done)
+    ]
 }
 
 pub(super) async fn explain_source(
@@ -143,10 +147,7 @@ pub(super) async fn explain_source(
     memory: &Memory,
 ) -> Result<Exit, CliError> {
     let record = find_memory(memory, &args.id).await?;
-    let session_exists = match record.source.session {
-        Some(session) => Some(gate.store().revision(session).await? > 0),
-        None => None,
-    };
+    let session_exists = source_session_exists(gate, &record).await?;
     if cx.out.is_json() {
         cx.out.print_json(&json!({
             "id": record.id,
@@ -155,18 +156,31 @@ pub(super) async fn explain_source(
             "session_exists": session_exists,
         }))?;
     } else {
-        for line in describe_source(cx, &record, session_exists) {
+        let command = |arguments: &str| cx.command_line(arguments);
+        for line in describe_source(&record, session_exists, command) {
             cx.out.print_line(line)?;
         }
     }
     Ok(Exit::Done)
 }
 
-/// Describes where a memory came from, line by line.
-fn describe_source(
-    cx: &CommandContext,
+/// Checks whether the session in which a memory was said is still there; nothing if it names none.
+pub(crate) async fn source_session_exists(
+    gate: &Gate,
+    record: &MemoryRecord,
+) -> Result<Option<bool>, CliError> {
+    Ok(match record.source.session {
+        Some(session) => Some(gate.store().revision(session).await? > 0),
+        None => None,
+    })
+}
+
+/// Describes where a memory came from, line by line. `command_line` returns the whole command for
+/// some arguments.
+pub(crate) fn describe_source(
     record: &MemoryRecord,
     session_exists: Option<bool>,
+    command_line: impl Fn(&str) -> String,
 ) -> Vec<String> {
     let MemorySource {
         origin,
@@ -186,7 +200,7 @@ fn describe_source(
         let run = run.map_or(String::new(), |run| format!(", run {run}"));
         lines.push(format!("session  {session}{run}"));
         let next = if session_exists == Some(true) {
-            let command = cx.command_line(&format!("sessions show {session}"));
+            let command = command_line(&format!("sessions show {session}"));
             format!("next: `{command}` shows it")
         } else {
             "the session is not in this database, or it was erased".to_owned()

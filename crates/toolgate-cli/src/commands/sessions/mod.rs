@@ -10,6 +10,7 @@ mod undo;
 use clap::{Args, Subcommand};
 use toolgate::search::SearchTime;
 
+pub(crate) use self::rename::parse_title;
 use super::run::RunArgs;
 use crate::{CliError, CommandContext, Exit, SessionArgs, env::runtime};
 

@@ -13,9 +13,8 @@ pub(super) async fn rename_session(
     args: &SessionRenameArgs,
     cx: &CommandContext,
 ) -> Result<Exit, CliError> {
-    let title = SessionTitle::new(&args.title.join(" ")).ok_or_else(|| {
-        CliError::usage("the title has no visible character")
-            .with_hint("write it after the id: `toolgate sessions rename ID TITLE`")
+    let title = parse_title(&args.title.join(" ")).map_err(|error| {
+        error.with_hint("write it after the id: `toolgate sessions rename ID TITLE`")
     })?;
     let store = cx.open_store().await?;
     let session = ids::find_session(&store, &args.id).await?;
@@ -29,4 +28,13 @@ pub(super) async fn rename_session(
             .print_line(format_args!("{} {session}: {name}", style::good("renamed")))?;
     }
     Ok(Exit::Done)
+}
+
+/// Parses the title of a session.
+///
+/// # Errors
+///
+/// Fails if the text has no visible character.
+pub(crate) fn parse_title(text: &str) -> Result<SessionTitle, CliError> {
+    SessionTitle::new(text).ok_or_else(|| CliError::usage("the title has no visible character"))
 }

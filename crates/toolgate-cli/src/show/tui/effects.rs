@@ -24,7 +24,8 @@ use toolgate::{
 use super::{SessionHit, UiEffect, UiMessage, files, opener, session_hits};
 use crate::{
     CliError,
-    env::signals,
+    commands::{import::import_one_file, sessions::parse_title},
+    env::{signals, style},
     show::{
         entitlement::{describe_counted, describe_rejection},
         rule_proposal::describe_matches,
@@ -137,6 +138,8 @@ impl EffectRunner {
                 UiEffect::ListSessions => this.list_sessions().await,
                 UiEffect::SearchSessions(query) => this.search_sessions(&query).await,
                 UiEffect::ShowHit(hit) => this.show_hit(&hit).await,
+                UiEffect::Rename(title) => this.rename_session(&title).await,
+                UiEffect::Import(path) => this.import_file(&path).await,
                 UiEffect::Memory(argument) => this.show_memories(argument).await,
                 UiEffect::Suspend => signals::raise_suspend(),
                 UiEffect::Say(_)
@@ -289,6 +292,35 @@ impl EffectRunner {
                 ToastLevel::Error,
                 format!("{name} could not be written: {error}"),
             ),
+        }
+    }
+
+    async fn rename_session(&self, title: &str) {
+        let renamed = async {
+            let title = parse_title(title)?;
+            let store = self.gate.store();
+            store
+                .rename_session(self.session.id(), title.clone())
+                .await?;
+            Ok::<_, CliError>(style::escape_controls(title.as_str()))
+        };
+        match renamed.await {
+            Ok(title) => self.show_toast(ToastLevel::Success, format!("renamed: {title}")),
+            Err(error) => self.show_toast(ToastLevel::Error, describe_problem(&error)),
+        }
+    }
+
+    async fn import_file(&self, path: &str) {
+        match import_one_file(&self.gate, &self.dir.join(path)).await {
+            Ok(text) => self.show_toast(ToastLevel::Success, text),
+            Err(error) => {
+                let path = style::escape_controls(path);
+                let why = describe_problem(&error);
+                self.show_toast(
+                    ToastLevel::Error,
+                    format!("{path} cannot be imported: {why}"),
+                );
+            }
         }
     }
 

@@ -121,7 +121,11 @@ pub enum UiEffect {
     SearchSessions(String),
     /// Load a hit with what is near it.
     ShowHit(Box<SessionHit>),
-    /// List, find or forget memories, as the words after `/memory` say.
+    /// Give the session this title.
+    Rename(String),
+    /// Import the file with this path.
+    Import(String),
+    /// List, find, add, change or forget memories, as the words after `/memory` say.
     Memory(String),
     /// Continue with another session or model.
     Change(SessionChange),

@@ -13,9 +13,13 @@ pub(crate) enum SlashAction {
     Resume,
     /// Search all sessions.
     Search,
+    /// Give the session a title.
+    Rename,
     /// Write the conversation to a file.
     Export,
-    /// List, find or forget memories.
+    /// Import a file as history.
+    Import,
+    /// List, find, add, change or forget memories.
     Memory,
     /// Quit.
     Quit,
@@ -76,15 +80,27 @@ pub(crate) const SLASH_COMMANDS: &[SlashCommand] = &[
         SlashAction::Search,
     ),
     command(
+        "rename",
+        "TITLE",
+        "give this session a title",
+        SlashAction::Rename,
+    ),
+    command(
         "export",
         "[markdown|html|json]",
         "write the session to a file, redacted",
         SlashAction::Export,
     ),
     command(
+        "import",
+        "FILE",
+        "import an archive or a session of another agent",
+        SlashAction::Import,
+    ),
+    command(
         "memory",
         "WORDS",
-        "list memories, find them by words, or `forget ID`",
+        "list or find memories; also add, show, why, edit, forget",
         SlashAction::Memory,
     ),
     command("quit", "", "quit", SlashAction::Quit),

@@ -188,3 +188,38 @@ fn the_memories_of_an_erased_session_go_with_it_on_request() {
     );
     assert_eq!(place.run(["memory", "list", "--json"]).json().len(), 1);
 }
+
+#[cfg(unix)]
+#[test]
+fn why_names_the_call_of_a_command_that_worked() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = AdminPlace::new();
+    let script = place.write_outside(
+        "s.toml",
+        "[[reply]]\ncalls = [{ tool = \"run_shell\", arguments = { command = \"./make test\" } }]\n\
+         [[reply]]\ntext = 'Done.'\n",
+    );
+    let make = place.write("make", "#!/bin/sh\n");
+    fs::set_permissions(make, fs::Permissions::from_mode(0o755)).expect("is set");
+    let place = place.configured("[memory]\nextract = true\n");
+    let model = format!("script:{}", script.display());
+    let ran = place.run([
+        "run",
+        "--json",
+        "--model",
+        &model,
+        "--allow",
+        "run_shell",
+        "Test it.",
+    ]);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let events = ran.json();
+    let mut ids = events
+        .iter()
+        .filter_map(|event| event["invocation_id"].as_str());
+    let call = ids.next().expect("it ran");
+    let why = place.run(["memory", "why", &newest_id(&place)]);
+    assert!(why.out.contains("pattern  command-worked"), "{why:?}");
+    assert!(why.out.contains(&format!("call     {call}")), "{why:?}");
+}

@@ -28,6 +28,18 @@ fn a_misspelt_option_or_command() {
 }
 
 #[test]
+fn the_provider_of_a_scenario_is_named_as_it_is_given() {
+    let place = AdminPlace::new();
+    let said = place.run(["run", "--model", "scripted:demo.toml", "look"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(
+        said.err
+            .contains("hint: a scenario in a file is named script:FILE"),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn a_configuration_with_an_unknown_key() {
     let place = AdminPlace::new().configured("");
     place.write("toolgate.toml", "[run]\nmodle = \"ollama:m\"\n");

@@ -26,6 +26,7 @@ fn run_pages() -> Vec<GuidePage> {
     let references = [CONFIGURATION, ENVIRONMENT, POLICY_RULES].map(GuidePage::load);
     let mut pages = GuidePage::load_directory(TERMINAL_GUIDE);
     pages.extend(references);
+    pages.push(GuidePage::load(FIND_SHARE_REMEMBER));
     pages
 }
 
@@ -87,7 +88,7 @@ fn the_errors_of_the_guide_are_printed_word_for_word() {
 }
 
 #[test]
-fn the_commands_about_memories_do_what_the_guide_says() {
+fn the_commands_about_finding_sharing_and_remembering_do_what_the_guide_says() {
     GuidePlace::new().run_page(&GuidePage::load(FIND_SHARE_REMEMBER));
 }
 

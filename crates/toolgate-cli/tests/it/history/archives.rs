@@ -181,6 +181,16 @@ fn the_sessions_of_other_agents_are_found_and_only_news_are_imported() {
     let ours = place.json(&["sessions", "list", "--label", "imported_from=claude"]);
     assert_eq!(ours[0]["title"], "Fix the failing test");
     let session = ours[0]["session"].as_str().expect("an id");
+    for (query, kind) in [
+        ("rounded twice", "assistant"),
+        ("tool:Bash role:call cargo", "call"),
+        ("tool:Bash role:result failed", "result"),
+    ] {
+        let found = place.json(&["search", query, "--mode", "text"]);
+        let hits = found[0]["hits"].as_array().expect("a list");
+        let is_there = |hit: &Value| hit["session"] == session && hit["kind"] == kind;
+        assert!(hits.iter().any(is_there), "{query}: {found:?}");
+    }
     let shown = place.ends(0, &["sessions", "show", session]);
     assert!(
         shown.out.contains("The price is rounded twice."),

@@ -111,6 +111,18 @@ fn a_paused_model_is_asked_again_and_the_iteration_counts() {
 }
 
 #[test]
+fn instructions_are_stored_with_the_first_run_and_named_by_later_ones() {
+    let mut conversation = Conversation::default();
+    let text: Arc<str> = "Be brief.".into();
+    let whole = RunInstructions::Text(text.clone());
+    assert_eq!(conversation.instructions_record(4, &text), whole);
+    // The same number again: the write of the first one failed.
+    assert_eq!(conversation.instructions_record(4, &text), whole);
+    let later = conversation.instructions_record(6, &text);
+    assert_eq!(later, RunInstructions::SameAs(4));
+}
+
+#[test]
 fn a_new_message_begins_a_new_run() {
     let mut conversation = Conversation::default();
     conversation.push(&message_record(0, 0, Message::user("one")));

@@ -239,9 +239,12 @@ impl SessionRun {
     }
 
     /// Returns the options of the run that message `number` begins, as a record for the same write.
-    fn run_record(&self, number: u64) -> (RecordKey, StoreRecord) {
+    fn run_record(&mut self, number: u64) -> (RecordKey, StoreRecord) {
         let model = self.shared.model.name();
-        let record = self.options.to_record(model, &self.labels);
+        let mut record = self.options.to_record(model, &self.labels);
+        let instructions = self.shared.ask.instructions.as_ref();
+        record.instructions =
+            instructions.map(|text| self.conversation.instructions_record(number, text));
         (
             RecordKey::Run(self.shared.dispatcher.session(), number),
             StoreRecord::Run(Arc::new(record)),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use toolgate_core::{
-    Message, MessageRecord, PartContent, Role, RunEnd, SessionId, StoreError, StoreHandle,
-    ToolName, ToolRequest, TurnId,
+    CallId, Message, MessageRecord, PartContent, RecordKey, Role, RunEnd, SessionId, StoreError,
+    StoreHandle, StoreRecord, ToolName, ToolRequest, TurnId,
 };
 
 /// The maximum number of messages that a hook sees: the last ones of the run.
@@ -38,6 +38,8 @@ pub struct CapturedRun {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CapturedCall {
+    /// The id, as in events and receipts; nothing if the call was never accepted.
+    pub id: Option<CallId>,
     /// The tool.
     pub tool: ToolName,
     /// The request, as the model wrote it.
@@ -57,6 +59,7 @@ impl CapturedRun {
         end: RunEnd,
     ) -> Result<Self, StoreError> {
         let records = load_messages(store, session, run).await?;
+        let ids = load_call_ids(store, &records).await?;
         let last_reply = records
             .iter()
             .rfind(|record| record.message.role == Role::Assistant);
@@ -66,7 +69,7 @@ impl CapturedRun {
             run,
             end,
             text: text.unwrap_or_default(),
-            calls: list_calls(&records),
+            calls: list_calls(&records, &ids),
             messages: records
                 .into_iter()
                 .map(|record| record.message.clone())
@@ -102,7 +105,33 @@ async fn load_messages(
     }
 }
 
-fn list_calls(records: &[Arc<MessageRecord>]) -> Vec<CapturedCall> {
+/// Returns the ids of the calls by turn and label, in one read of the store.
+async fn load_call_ids(
+    store: &StoreHandle,
+    records: &[Arc<MessageRecord>],
+) -> Result<HashMap<(TurnId, String), CallId>, StoreError> {
+    let asking = records
+        .iter()
+        .filter(|record| record.message.calls().next().is_some());
+    let keys: Vec<_> = asking
+        .map(|record| RecordKey::Requests(record.turn))
+        .collect();
+    let mut ids = HashMap::new();
+    for stored in store.load_records(&keys).await?.into_iter().flatten() {
+        let StoreRecord::Requests(requests) = stored else {
+            continue;
+        };
+        for call in &requests.calls {
+            ids.insert((requests.info.turn, call.call_id.to_string()), call.id);
+        }
+    }
+    Ok(ids)
+}
+
+fn list_calls(
+    records: &[Arc<MessageRecord>],
+    ids: &HashMap<(TurnId, String), CallId>,
+) -> Vec<CapturedCall> {
     let mut calls: Vec<CapturedCall> = Vec::new();
     // A label is used again in a later turn, so the newest call of the label is answered.
     let mut by_label: HashMap<String, usize> = HashMap::new();
@@ -111,7 +140,9 @@ fn list_calls(records: &[Arc<MessageRecord>]) -> Vec<CapturedCall> {
             match &part.content {
                 PartContent::Call(request) => {
                     by_label.insert(request.provider_call_id.clone(), calls.len());
+                    let label = (record.turn, request.provider_call_id.clone());
                     calls.push(CapturedCall {
+                        id: ids.get(&label).copied(),
                         tool: ToolName::from(request.tool.as_str()),
                         request: request.clone(),
                         turn: record.turn,

@@ -9,9 +9,9 @@ use toolgate_core::{
     AcceptedCall, ApprovalAnswer, ApprovalId, ApprovalRequest, CallId, Checkpoint, Cost, Decision,
     Event, FinishReason, IdSource, Invocation, Json, Labels, LeaseRequest, LeaseTerm, LedgerDraft,
     LedgerKey, LedgerName, LogPosition, Message, MessagePart, MessageRecord, PartContent,
-    RecordKey, Role, RunEnd, RunRecord, SessionEvent, SessionId, SessionTitle, SettledOutcome,
-    Status, StoreError, StoreHandle, StoreRecord, Timestamp, ToolAnswer, ToolEvent, ToolRequest,
-    TurnEvent, TurnId, TurnInfo, TurnRequests, Usage, WriteBatch,
+    RecordKey, Role, RunEnd, RunInstructions, RunRecord, SessionEvent, SessionId, SessionTitle,
+    SettledOutcome, Status, StoreError, StoreHandle, StoreRecord, Timestamp, ToolAnswer, ToolEvent,
+    ToolRequest, TurnEvent, TurnId, TurnInfo, TurnRequests, Usage, WriteBatch,
 };
 
 use crate::fakes::call_with;
@@ -38,6 +38,12 @@ const TEXTS: [&str; 9] = [
 ];
 
 impl<'a> SampleSessions<'a> {
+    /// The instructions of each session. They have a secret.
+    pub const INSTRUCTIONS: &'static str = "Answer briefly. The key is sk-verysecret.";
+
+    /// The tool of each call. No other text has its name.
+    pub const TOOL: &'static str = "read_file";
+
     /// Creates a builder whose sessions depend on `seed` and the ids.
     pub fn new(store: &'a StoreHandle, ids: &'a dyn IdSource, seed: u64) -> Self {
         Self {
@@ -197,8 +203,13 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
             text_bytes: None,
             steering: false,
         });
+        let instructions = match self.info.iteration {
+            0 => RunInstructions::Text(SampleSessions::INSTRUCTIONS.into()),
+            _ => RunInstructions::SameAs(0),
+        };
         let run = RunRecord {
             model: "p:m".into(),
+            instructions: Some(instructions),
             ..RunRecord::default()
         };
         let key = RecordKey::Run(self.info.session, number);
@@ -222,7 +233,8 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
         let mut parts = vec![MessagePart::from_text(self.sample.text())];
         for order in 0..count {
             let arguments = self.arguments();
-            let request = ToolRequest::from_json(&format!("c{order}"), "read_file", arguments);
+            let request =
+                ToolRequest::from_json(&format!("c{order}"), SampleSessions::TOOL, arguments);
             parts.push(PartContent::Call(request).into());
         }
         let calls = parts.iter().skip(1).filter_map(|part| match &part.content {
@@ -319,7 +331,7 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
     }
 
     fn write_approval(&mut self, order: u32, id: CallId) {
-        let mut request = ApprovalRequest::for_call(&call_with("read_file", json!({})));
+        let mut request = ApprovalRequest::for_call(&call_with(SampleSessions::TOOL, json!({})));
         request.approval_id = ApprovalId::for_call(id);
         let answer = ApprovalAnswer::for_request(&request, Decision::approve("ann"));
         let vote = RecordKey::Other(format!("vote/{}/0/ann", ApprovalId::for_call(id)).into());
@@ -356,7 +368,7 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
         let parts = (0..count).map(|order| {
             let answer = ToolAnswer {
                 call_id: format!("c{order}"),
-                tool: "read_file".into(),
+                tool: SampleSessions::TOOL.into(),
                 text: self.sample.text(),
                 is_error: self.sample.random.bool(),
                 media: Vec::new(),
@@ -405,7 +417,7 @@ impl<'a, 'b> SampleTurn<'a, 'b> {
         let invocation = Invocation {
             id: self.calls[order as usize],
             call_id: format!("c{order}").into(),
-            tool: "read_file".into(),
+            tool: SampleSessions::TOOL.into(),
             emit_order: order,
             turn: self.info.clone(),
         };

@@ -1,5 +1,7 @@
 //! What is stored: with approval by the tool, once at the end of a run, and never a secret.
 
+use toolgate::event::EventBody;
+
 use super::*;
 
 #[tokio::test]
@@ -81,6 +83,57 @@ async fn a_run_is_extracted_once_after_its_report_and_only_from_what_people_and_
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct NoArguments {}
+
+#[derive(serde::Deserialize, schemars::JsonSchema)]
+struct AnyCommand {
+    #[allow(dead_code, reason = "the command is not run")]
+    command: String,
+}
+
+#[tokio::test]
+async fn a_command_that_worked_says_which_call_it_was() {
+    let store = new_store();
+    let gate = open_gate("[memory]\nextract = true", &store);
+    let gate = gate
+        .tool(tool_fn(
+            "run_shell",
+            "Pretends.",
+            async |_: AnyCommand, _| Ok::<_, ToolError>("done"),
+        ))
+        .expect("free");
+    let command = |text: &str| ScriptLine::new().call("run_shell", json!({ "command": text }));
+    let model = ScriptedModel::new([
+        command("ls"),
+        command("cargo test -p app"),
+        ScriptLine::new().say("They pass."),
+    ]);
+    let session = gate.session(model).await.expect("opens");
+    let mut report = session.run("Test it.").await.expect("runs");
+    let mut last_call = None;
+    while report.end == RunEnd::Suspended {
+        last_call = Some(report.pending[0].call);
+        approve(&gate, &report).await;
+        report = session.resume().await.expect("resumes");
+    }
+    assert_eq!(report.end, RunEnd::Completed);
+    assert!(session.wait_for_hooks(LONG).await);
+    let found = all_memories(&gate).await;
+    assert_eq!(found.len(), 1);
+    let text = found[0].content.as_str();
+    assert_eq!(text, "This command worked: cargo test -p app");
+    let source = &found[0].source;
+    assert_eq!(source.pattern.as_deref(), Some("command-worked"));
+    assert!(last_call.is_some(), "the calls were asked about");
+    assert_eq!(source.call, last_call);
+    let turn = { store.events(session.id(), 0, 1_000).await.expect("reads") }
+        .iter()
+        .find(|event| match event.body() {
+            EventBody::Tool(invocation, _) => Some(invocation.id) == last_call,
+            _ => false,
+        })
+        .map(|event| event.turn_info().turn);
+    assert_eq!(source.turn, turn);
+}
 
 #[tokio::test]
 async fn a_model_can_extract_memories_within_its_budget() {

@@ -45,6 +45,14 @@ fn run_command(app: &mut ChatApp, action: SlashAction, argument: String) -> Vec<
         SlashAction::Export => return export_conversation(app, &argument),
         SlashAction::Resume => return vec![UiEffect::ListSessions],
         SlashAction::Search => return hits::open_search(app, argument),
+        SlashAction::Rename if argument.is_empty() => {
+            return show_info("write the title after /rename");
+        }
+        SlashAction::Rename => return vec![UiEffect::Rename(argument)],
+        SlashAction::Import if argument.is_empty() => {
+            return show_info("write the path of the file after /import");
+        }
+        SlashAction::Import => return vec![UiEffect::Import(argument)],
         SlashAction::Memory => return vec![UiEffect::Memory(argument)],
         SlashAction::Clear => return change_session(app, SessionChange::Begin),
         SlashAction::Model if argument.is_empty() => {

@@ -28,6 +28,12 @@ fn a_command_is_carried_out_and_not_sent_to_the_model() {
     assert!(matches!(stage.app.window, Some(OverlayWindow::Help { .. })));
     stage.press_keys("Esc");
     assert_eq!(send(&mut stage, "/resume"), [UiEffect::ListSessions]);
+    let rename = UiEffect::Rename("The shop".to_owned());
+    assert_eq!(send(&mut stage, "/rename The shop"), [rename]);
+    assert!(told(&send(&mut stage, "/rename")).contains("the title"));
+    let import = UiEffect::Import("old/a.jsonl".to_owned());
+    assert_eq!(send(&mut stage, "/import old/a.jsonl"), [import]);
+    assert!(told(&send(&mut stage, "/import")).contains("the path"));
     let memory = UiEffect::Memory("forget 4c21".to_owned());
     assert_eq!(send(&mut stage, "/memory forget 4c21"), [memory]);
     assert_eq!(
