@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     IntegrityProblem,
-    check::damaged_row,
+    check::{DOCUMENTS_WITHOUT_SOURCE, damaged_row},
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
@@ -156,6 +156,16 @@ pub(super) async fn check_blobs(
         }
     }
     Ok(problems)
+}
+
+/// Finds documents of search whose event, or session in the case of a title, is not there. Erasing a
+/// session deletes the words of the documents that name it, so those of a document with a wrong name
+/// would stay.
+pub(super) async fn check_documents(
+    connection: &mut PgConnection,
+) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
+    let table = "search_documents";
+    check_rows(connection, table, DOCUMENTS_WITHOUT_SOURCE, |_| Ok(false)).await
 }
 
 /// Returns the rows that `is_intact` rejects. The first column names the row.

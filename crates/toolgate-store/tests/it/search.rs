@@ -8,7 +8,7 @@ use toolgate_core::{
     Event, LogPosition, SearchMode, SearchRequest, SearchService, SessionEvent, SessionId,
     SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
 };
-use toolgate_store::{MemoryStore, SqliteStore};
+use toolgate_store::{IntegrityProblem, MemoryStore, SqliteStore};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock, WordEmbedder};
 
 use crate::support::{session, turn_id};
@@ -128,6 +128,81 @@ async fn nothing_of_an_erased_session_is_left_in_the_file() {
         "other sessions are whole"
     );
     assert_eq!(store.check().expect("checks"), []);
+}
+
+/// Changes, one after the other, and how many documents are found to be damaged after each: one in a
+/// session whose log is shorter, two with a wrong number, and the title of a session that is gone.
+const DAMAGED_DOCUMENTS: [(&str, usize); 3] = [
+    (
+        "UPDATE search_documents SET session = (SELECT id FROM sessions ORDER BY id DESC LIMIT 1)
+         WHERE sequence = 2",
+        1,
+    ),
+    (
+        "UPDATE search_documents SET sequence = 77 WHERE sequence = 1",
+        3,
+    ),
+    ("DELETE FROM sessions WHERE title = 'vexillology club'", 4),
+];
+
+/// Fills two sessions, of which the first is longer and has a title, and indexes them.
+async fn fill_two_sessions(store: &StoreHandle) {
+    say(store, session(1), &["one", "two"].map(str::to_owned)).await;
+    say(store, session(2), &["three".to_owned()]).await;
+    let title = SessionTitle::new("vexillology club").expect("visible");
+    store
+        .rename_session(session(1), title)
+        .await
+        .expect("renames");
+    let done = service(store).continue_index(|_| ()).await;
+    assert!(done.expect("indexes").is_complete);
+}
+
+/// Counts the damaged documents among the problems.
+fn damaged_documents(problems: &[IntegrityProblem]) -> usize {
+    let is_document = |problem: &&IntegrityProblem| match problem {
+        IntegrityProblem::Row { table, row, .. } => *table == "search_documents" && row != "0",
+        _ => false,
+    };
+    problems.iter().filter(is_document).count()
+}
+
+#[tokio::test]
+async fn a_document_whose_event_or_session_is_not_there_is_found_by_the_check() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    fill_two_sessions(&StoreHandle::new(store.clone())).await;
+    assert_eq!(store.check().expect("checks"), []);
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    for (sql, damaged) in DAMAGED_DOCUMENTS {
+        assert!(database.execute(sql, []).expect("changes") > 0, "{sql}");
+        let problems = store.check().expect("checks");
+        assert_eq!(damaged_documents(&problems), damaged, "{sql}: {problems:?}");
+    }
+    // Building the index again is the fix.
+    let handle = StoreHandle::new(store.clone());
+    service(&handle).reindex(|_| ()).await.expect("indexes");
+    assert_eq!(damaged_documents(&store.check().expect("checks")), 0);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_document_whose_event_or_session_is_not_there_is_found_on_postgres() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let store = toolgate_store::PostgresStore::connect(&database.url()).await;
+    let store = store.expect("connects");
+    fill_two_sessions(&StoreHandle::new(store.clone())).await;
+    assert_eq!(store.check().await.expect("checks"), []);
+    for (sql, damaged) in DAMAGED_DOCUMENTS {
+        database.run(sql).await;
+        let problems = store.check().await.expect("checks");
+        assert_eq!(damaged_documents(&problems), damaged, "{sql}: {problems:?}");
+    }
+    drop(store);
+    database.drop().await;
 }
 
 #[tokio::test]

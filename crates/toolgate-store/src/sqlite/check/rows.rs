@@ -19,7 +19,7 @@ use super::super::{
 };
 use crate::{
     IntegrityProblem,
-    check::damaged_row,
+    check::{DOCUMENTS_WITHOUT_SOURCE, damaged_row},
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
@@ -74,6 +74,13 @@ impl SqliteReader<'_> {
         let lost = "SELECT id FROM blob_pieces WHERE digest NOT IN (SELECT digest FROM blobs)";
         problems.extend(self.check_rows("blob_pieces", lost, |_| Ok(false))?);
         Ok(problems)
+    }
+
+    /// Finds documents of search whose event, or session in the case of a title, is not there.
+    /// Erasing a session deletes the words of the documents that name it, so those of a document with
+    /// a wrong name would stay.
+    pub(super) fn check_documents(&self) -> Problems {
+        self.check_rows("search_documents", DOCUMENTS_WITHOUT_SOURCE, |_| Ok(false))
     }
 
     /// Compares sessions, turns and approvals with what follows from the events.
