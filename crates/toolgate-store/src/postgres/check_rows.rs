@@ -70,7 +70,7 @@ pub(super) async fn check_derived_rows(
     derived: &mut DerivedRows,
 ) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
     let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost, model,
-                        first_tool FROM sessions";
+                        first_tool, provider FROM sessions";
     let mut problems = check_rows(connection, "sessions", sessions, |row| {
         let session = SessionId::new(row.try_get::<PgUuid, _>(0)?.0);
         Ok(derived.check_session(session, &derived_session(row)?))
@@ -204,6 +204,7 @@ fn derived_session(row: &PgRow) -> Result<DerivedSession, sqlx::Error> {
         cost: row.try_get(9)?,
         model: row.try_get(10)?,
         first_tool: row.try_get(11)?,
+        provider: row.try_get(12)?,
     };
     Ok(DerivedSession {
         created_at: row.try_get(1)?,

@@ -86,7 +86,7 @@ impl SqliteReader<'_> {
     /// Compares sessions, turns and approvals with what follows from the events.
     pub(super) fn check_derived_rows(&self, derived: &mut DerivedRows) -> Problems {
         let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost,
-                            model, first_tool FROM sessions";
+                            model, first_tool, provider FROM sessions";
         let mut problems = self.check_rows("sessions", sessions, |row| {
             let stored = derived_session(row)?;
             Ok(derived.check_session(session_column(row, 0)?, &stored))
@@ -169,6 +169,7 @@ fn derived_session(row: &Row<'_>) -> rusqlite::Result<DerivedSession> {
         cost: row.get(9)?,
         model: row.get_ref(10)?.as_str_or_null()?,
         first_tool: row.get_ref(11)?.as_str_or_null()?,
+        provider: row.get_ref(12)?.as_str_or_null()?,
     };
     Ok(DerivedSession {
         created_at: row.get(1)?,
