@@ -317,6 +317,12 @@ impl SearchService {
         Ok(found.ranking)
     }
 
+        if found.is_truncated {
+            answer.notices.push(
+                "a filter leaves very many documents, so only the newest of them were compared by meaning"
+                    .into(),
+            );
+        }
     async fn index_new_events(&self, answer: &mut SearchAnswer) -> Result<(), SearchError> {
         let progress = index_events(&self.store, EVENTS_BEFORE_ANSWER, |_| ()).await?;
         if !progress.is_complete {

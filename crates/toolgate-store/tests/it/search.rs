@@ -206,6 +206,38 @@ async fn a_document_whose_event_or_session_is_not_there_is_found_on_postgres() {
 }
 
 #[tokio::test]
+async fn a_filter_that_leaves_very_many_documents_compares_the_newest_and_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    say(&store, session(1), &["a walrus".to_owned()]).await;
+    let search = async |text: &str, mode: SearchMode| {
+        let request = SearchRequest::new(text).mode(mode);
+        let answer = service(&store).search(&request).await;
+        answer.expect("searches").notices.join("; ")
+    };
+    let said = "compared by meaning";
+    for mode in SearchMode::ALL {
+        let notices = search("walrus role:user", mode).await;
+        assert!(!notices.contains(said), "{mode}: {notices}");
+    }
+    // Copies of the document, with its facts and without vectors of their own.
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let many = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n <= 20000)
+                INSERT INTO search_documents (id, session, sequence, project, at, embedded, counts)
+                SELECT id + n, session, sequence + n, project, at, embedded, counts FROM search_documents, numbers;
+                INSERT INTO search_index (rowid, words, names, facets)
+                SELECT id, 'walrus', '', 'd kuser' FROM search_documents WHERE sequence > 1";
+    database.execute_batch(many).expect("copies");
+    for mode in [SearchMode::Semantic, SearchMode::Hybrid] {
+        let notices = search("walrus role:user", mode).await;
+        assert!(notices.contains(said), "{mode}: {notices}");
+        let notices = search("walrus", mode).await;
+        assert!(!notices.contains(said), "{mode}: {notices}");
+    }
+}
+
+#[tokio::test]
 async fn a_title_that_was_replaced_is_not_left_in_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let store =
