@@ -177,6 +177,8 @@ impl CatalogueStore for SqliteStore {
         let erased = self
             .queue_write(move |tx| tx.erase_session(session, now))
             .await?;
+        // Another process may have begun to clear the index meanwhile, with the words of the session.
+        self.clear_unusable_index().await?;
         // The session is erased in any case; the next checkpoint empties the log.
         let _ = self.truncate_wal().await;
         Ok(erased)

@@ -32,6 +32,8 @@ impl SqliteStore {
         session: SessionId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        // Words of another version, or set aside, cannot be deleted one by one.
+        self.clear_unusable_index().await?;
         let sessions = self
             .queue_unsynced_write(move |tx| {
                 let traces = tx.collect_traces(session)?;

@@ -305,6 +305,89 @@ async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
     }
 }
 
+/// Indexes 1,000 documents of two sessions, and interrupts the rebuilding of the index while documents
+/// are deleted. Returns how many are left.
+async fn interrupt_clearing(store: &StoreHandle, path: &Path) -> i64 {
+    let texts = |word: &str| (0..500).map(|n| format!("{word} {n}")).collect::<Vec<_>>();
+    say(store, session(1), &texts("gnu")).await;
+    say(store, session(2), &texts("plumfire")).await;
+    let indexed = service(store).continue_index(|_| ()).await;
+    assert!(indexed.expect("indexes").is_complete);
+    let database = rusqlite::Connection::open(path).expect("opens");
+    let stop = "CREATE TRIGGER stop BEFORE DELETE ON search_documents
+                WHEN (SELECT count(*) FROM search_documents) <= 500
+                BEGIN SELECT RAISE(ABORT, 'stopped'); END";
+    database.execute_batch(stop).expect("creates");
+    let stopped = service(store).reindex(|_| ()).await;
+    assert!(stopped.is_err(), "{stopped:?}");
+    database.execute_batch("DROP TRIGGER stop").expect("drops");
+    let left = "SELECT count(*) FROM search_documents";
+    database
+        .query_row(left, [], |row| row.get(0))
+        .expect("counts")
+}
+
+#[tokio::test]
+async fn an_index_is_cleared_in_pieces_and_finished_by_another_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let file = SqliteStore::open(&path).expect("opens");
+    let store = StoreHandle::new(file.clone());
+    let left = interrupt_clearing(&store, &path).await;
+    assert!(left > 0 && left < 1_000, "{left} documents are left");
+    // Sessions are used meanwhile.
+    say(&store, session(1), &["gnu meanwhile".to_owned()]).await;
+    say(&store, session(3), &["gnu meanwhile".to_owned()]).await;
+    let other = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    let done = service(&other).continue_index(|_| ()).await;
+    assert!(done.expect("indexes").is_complete);
+    let embedder = toolgate_core::EmbedderId::new("test");
+    let counts = store.search_counts(Some(embedder)).await.expect("counts");
+    assert_eq!((counts.documents, counts.embedded), (1_002, 1_002));
+    assert_eq!(counts.stale_events, 0);
+    assert_eq!(count(&store, "\"gnu 499\"").await, 1);
+    assert_eq!(count(&store, "meanwhile").await, 2);
+    assert_eq!(file.check().expect("checks"), []);
+    // Nothing of the old index is left, and it can be cleared once more.
+    let again = service(&store).reindex(|_| ()).await.expect("indexes");
+    assert_eq!(again.events, 1_002);
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let outdated = "SELECT count(*) FROM sqlite_master WHERE name LIKE 'search_outdated%'";
+    let outdated = database.query_row(outdated, [], |row| row.get::<_, i64>(0));
+    assert_eq!(outdated.expect("counts"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_erased_while_the_index_is_cleared_leaves_nothing_in_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    interrupt_clearing(&store, &path).await;
+    assert!(!files_with(directory.path(), "plumfire").is_empty());
+    store.erase_session(session(2), NOW).await.expect("erases");
+    assert_eq!(files_with(directory.path(), "plumfire"), [""; 0]);
+    assert_eq!(count(&store, "\"gnu 499\"").await, 1);
+}
+
+#[tokio::test]
+async fn the_index_of_another_version_is_built_again_and_erased_without_a_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    say(&store, session(1), &["gnu".to_owned()]).await;
+    say(&store, session(2), &["plumfire".to_owned()]).await;
+    assert_eq!(count(&store, "gnu").await, 1);
+    // The words of the other version are not those that this one would delete.
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let other = "UPDATE search_state SET version = 1;
+                 INSERT INTO search_index (rowid, words) VALUES (7, 'plumfireother')";
+    database.execute_batch(other).expect("changes");
+    drop(database);
+    store.erase_session(session(2), NOW).await.expect("erases");
+    assert_eq!(files_with(directory.path(), "plumfire"), [""; 0]);
+    assert_eq!(count(&store, "gnu").await, 1);
+}
+
 async fn index_from_two_processes(one: StoreHandle, two: StoreHandle) {
     for n in 0..8 {
         let texts: Vec<String> = (0..100).map(|m| format!("gnu {n} {m}")).collect();
