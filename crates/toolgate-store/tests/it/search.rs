@@ -5,8 +5,8 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use toolgate_core::{
-    Event, LogPosition, SearchMode, SearchRequest, SearchService, SessionEvent, SessionId,
-    SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
+    Event, LogPosition, SearchMode, SearchProgress, SearchRequest, SearchService, SessionEvent,
+    SessionId, SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
 };
 use toolgate_store::{IntegrityProblem, MemoryStore, SqliteStore};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock, WordEmbedder};
@@ -303,6 +303,35 @@ async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
         assert_eq!(count(&store, "\"gnu 499\"").await, 1);
         assert_eq!(file.check().expect("checks"), []);
     }
+}
+
+#[tokio::test]
+async fn each_phase_of_indexing_says_how_much_there_is_to_do() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let texts: Vec<String> = (0..300).map(|n| format!("gnu {n}")).collect();
+    say(&store, session(1), &texts).await;
+    let mut reports = Vec::new();
+    let done = service(&store)
+        .reindex(|progress| reports.push(progress))
+        .await;
+    assert!(done.expect("indexes").is_complete);
+    assert!(reports.iter().all(|told| told.pending_events == 300));
+    let (indexing, embedding): (Vec<SearchProgress>, Vec<SearchProgress>) =
+        reports.iter().partition(|told| told.pending_documents == 0);
+    assert_eq!(indexing.last().map(|told| told.events), Some(300));
+    assert!(embedding.iter().all(|told| told.pending_documents == 300));
+    assert_eq!(embedding.last().map(|told| told.embedded), Some(300));
+    // Another model: nothing is to be indexed, and everything to be embedded.
+    let other = SearchService::new(store.clone(), TestClock::at(NOW))
+        .with_embedder(Arc::new(WordEmbedder::new("other")));
+    reports.clear();
+    let done = other
+        .continue_index(|progress| reports.push(progress))
+        .await;
+    assert!(done.expect("embeds").is_complete);
+    let is_counted =
+        |told: &SearchProgress| told.pending_events == 0 && told.pending_documents == 300;
+    assert!(!reports.is_empty() && reports.iter().all(is_counted));
 }
 
 /// Indexes 1,000 documents of two sessions, and interrupts the rebuilding of the index while documents
