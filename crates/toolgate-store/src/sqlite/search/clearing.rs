@@ -5,6 +5,8 @@
 //! nothing is left, nothing is indexed: so no old document is taken for a new one, and a process that
 //! ends in the middle leaves work and not damage.
 
+use std::time::Instant;
+
 use toolgate_core::{SEARCH_INDEX_VERSION, StoreError};
 
 use crate::sqlite::{SqliteStore, read::SqliteReader, transaction::SqliteWriteTx};
@@ -81,8 +83,20 @@ impl SqliteStore {
             IndexState::Outdated => tx.begin_clearing().map(|()| true),
             IndexState::Clearing => tx.clear_some(),
         };
-        while self.queue_unsynced_write(clear_some).await? {}
-        Ok(())
+        loop {
+            let began = Instant::now();
+            if !self.queue_unsynced_write(clear_some).await? {
+                return Ok(());
+            }
+            // Another process that waits for the lock tries again after longer and longer delays, so it
+            // has to be free as often as it is held. A read thread waits: a runtime may have no timer.
+            let pause = began.elapsed();
+            self.run_read(move |_| {
+                std::thread::sleep(pause);
+                Ok(())
+            })
+            .await?;
+        }
     }
 
     /// Deletes the index unless it can be used.
