@@ -1,6 +1,6 @@
 //! The origins of the sessions that a search has found.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map::Entry};
 
 use toolgate::{
     search::SearchHit,
@@ -21,9 +21,8 @@ impl HitOrigins {
     pub(crate) async fn load(store: &StoreHandle, hits: &[SearchHit]) -> Result<Self, StoreError> {
         let mut origins = HashMap::new();
         for hit in hits {
-            if !origins.contains_key(&hit.session) {
-                let origin = store.load_import_origin(hit.session).await?;
-                origins.insert(hit.session, origin);
+            if let Entry::Vacant(unknown) = origins.entry(hit.session) {
+                unknown.insert(store.load_import_origin(hit.session).await?);
             }
         }
         Ok(Self(origins))
