@@ -71,6 +71,14 @@ pub enum IntegrityProblem {
     },
 }
 
+/// Lists the documents of search whose event is not there; that of a title has the number 0 and needs
+/// the row of its session. The ids are texts, because they are shown.
+pub(crate) const DOCUMENTS_WITHOUT_SOURCE: &str = "SELECT CAST(id AS text) FROM search_documents AS document
+    WHERE (sequence = 0 AND NOT EXISTS (SELECT 1 FROM sessions WHERE sessions.id = document.session))
+        OR (sequence != 0 AND NOT EXISTS (SELECT 1 FROM events
+            WHERE events.session = document.session AND events.sequence = document.sequence))
+    ORDER BY document.id";
+
 /// Returns the problem of a row that is damaged.
 pub(crate) fn damaged_row(table: &'static str, row: String) -> IntegrityProblem {
     let problem = "is damaged".into();

@@ -87,6 +87,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "append_order",
         sql: include_str!("../migrations/sqlite/0013_append_order.sql"),
     },
+    Migration {
+        version: 14,
+        name: "model_providers",
+        sql: include_str!("../migrations/sqlite/0014_model_providers.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -156,6 +161,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 13,
         name: "append_order",
         sql: include_str!("../migrations/postgres/0013_append_order.sql"),
+    },
+    Migration {
+        version: 14,
+        name: "model_providers",
+        sql: include_str!("../migrations/postgres/0014_model_providers.sql"),
     },
 ];
 

@@ -32,6 +32,7 @@ pub(crate) struct TotalColumns<'a> {
     pub(crate) calls: Option<i64>,
     pub(crate) cost: Option<i64>,
     pub(crate) model: Option<&'a str>,
+    pub(crate) provider: Option<&'a str>,
     pub(crate) first_tool: Option<&'a str>,
 }
 
@@ -42,6 +43,7 @@ impl TotalColumns<'_> {
             calls: from_db(self.calls?),
             cost: self.cost.map(decode_cost),
             model: self.model.map(Arc::from),
+            provider: self.provider.map(Arc::from),
             first_tool: self.first_tool.map(ToolName::from),
         })
     }

@@ -3,6 +3,7 @@
 pub(crate) mod agent_sessions;
 pub(crate) mod entitlement;
 pub mod feed;
+pub(crate) mod hit_origins;
 pub mod keys;
 pub(crate) mod live;
 pub(crate) mod project_notice;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    Event, EventBody, Invocation, Json, SessionEvent, SessionId, SessionTitle, Status, Timestamp,
-    ToolEvent, ToolName, TurnInfo,
+    AgentId, Event, EventBody, Invocation, Json, SessionEvent, SessionId, SessionTitle, Status,
+    Timestamp, ToolEvent, ToolName, TurnInfo,
 };
 
 /// The kinds of documents.
@@ -98,8 +98,12 @@ pub struct SearchDocument {
     pub status: Option<Status>,
     /// The agent: its name, or its id if it has none.
     pub agent: Option<Arc<str>>,
-    /// The model of the turn.
+    /// The id of the agent.
+    pub agent_id: Option<AgentId>,
+    /// The name of the model of the turn, without its provider.
     pub model: Option<Arc<str>>,
+    /// The provider of that model.
+    pub provider: Option<Arc<str>>,
     /// The directory that the session works in.
     pub project: Option<Arc<str>>,
     /// The time of the event.
@@ -131,7 +135,9 @@ impl SearchDocument {
             tool: content.tool,
             status: content.status,
             agent: agent_of(info),
+            agent_id: info.agent_id.clone(),
             model: info.model.clone(),
+            provider: info.provider.clone(),
             project: project.cloned(),
             at: event.at(),
             text: content.text,
@@ -152,7 +158,9 @@ impl SearchDocument {
             tool: None,
             status: None,
             agent: None,
+            agent_id: None,
             model: None,
+            provider: None,
             project: project.cloned(),
             at,
             text: title.to_string(),

@@ -25,7 +25,7 @@ pub struct SearchFilter {
     pub projects: Vec<String>,
     /// Agents, by name or id.
     pub agents: Vec<String>,
-    /// Models.
+    /// Models, as `provider:name` or only the name.
     pub models: Vec<String>,
     /// Nothing older than this.
     pub after: Option<SearchTime>,

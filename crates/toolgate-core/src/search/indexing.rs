@@ -30,6 +30,12 @@ pub struct SearchProgress {
     pub events: u64,
     /// The number of documents that were embedded.
     pub embedded: u64,
+    /// The number of events that were not indexed at the beginning. Only
+    /// [`SearchService::continue_index`](crate::SearchService::continue_index) counts them.
+    pub pending_events: u64,
+    /// The number of documents that were not embedded once everything was indexed. It is 0 until then,
+    /// and counted like the events.
+    pub pending_documents: u64,
     /// True if nothing is left to do.
     pub is_complete: bool,
 }

@@ -91,6 +91,12 @@ impl SearchQuery {
             return;
         };
         if part.is_excluded {
+            if !part.is_quoted && filter_of(part.text).is_some() {
+                self.hint(format!(
+                    "-{} excludes these words: a filter cannot be excluded",
+                    shorten(part.text)
+                ));
+            }
             push_term(&mut self.excluded, term);
             return;
         }
@@ -134,10 +140,15 @@ impl<'a> QueryPart<'a> {
         if self.is_quoted || self.is_excluded {
             return None;
         }
-        let (name, value) = self.text.split_once(':')?;
-        let is_filter = SEARCH_FILTER_WORDS.contains(&name) && !value.is_empty();
-        is_filter.then_some((name, value))
+        filter_of(self.text)
     }
+}
+
+/// Returns the name and the value of a filter in a word.
+fn filter_of(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.split_once(':')?;
+    let is_filter = SEARCH_FILTER_WORDS.contains(&name) && !value.is_empty();
+    is_filter.then_some((name, value))
 }
 
 /// Takes the next part from the front of the text.
@@ -259,6 +270,20 @@ mod tests {
         let query = SearchQuery::parse("role:robot http://x after:soon");
         assert_eq!(words(&query), ["role robot", "http x", "after soon"]);
         assert_eq!(query.hints.len(), 2);
+    }
+
+    #[test]
+    fn a_filter_that_is_excluded_is_an_excluded_word_and_reported() {
+        for text in ["-role:user", "-tool:shell", "-project:\"my files\""] {
+            let query = SearchQuery::parse(&format!("crash {text}"));
+            assert_eq!(query.excluded.len(), 1, "{text}");
+            assert!(query.filter.is_empty(), "{text}");
+            assert!(query.hints[0].contains("cannot be excluded"), "{text}");
+        }
+        for text in ["-http://x", "-\"role:user\"", "-role:", "-user"] {
+            let query = SearchQuery::parse(&format!("crash {text}"));
+            assert_eq!(query.hints, [""; 0], "{text}");
+        }
     }
 
     #[test]

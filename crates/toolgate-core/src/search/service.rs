@@ -135,20 +135,25 @@ impl SearchService {
         &self,
         mut report: impl FnMut(SearchProgress),
     ) -> Result<SearchProgress, SearchError> {
+        let pending_events = self.status().await?.counts.stale_events;
         let mut total = index_events(&self.store, u64::MAX, |events| {
             report(SearchProgress {
                 events,
+                pending_events,
                 ..SearchProgress::default()
             });
         })
         .await?;
+        total.pending_events = pending_events;
         if let Some(embedder) = &self.embedder {
-            let events = total.events;
+            let counts = self.status().await?.counts;
+            total.pending_documents = counts.documents.saturating_sub(counts.embedded);
+            let indexed = total;
             let done = embed_documents(&self.store, &**embedder, u64::MAX, |embedded| {
                 report(SearchProgress {
-                    events,
                     embedded,
                     is_complete: false,
+                    ..indexed
                 });
             })
             .await?;
@@ -312,6 +317,12 @@ impl SearchService {
             limit: RANK_DEPTH,
         };
         let mut found = self.store.match_vectors(search).await?;
+        if found.is_truncated {
+            answer.notices.push(
+                "a filter leaves very many documents, so only the newest of them were compared by meaning"
+                    .into(),
+            );
+        }
         // A vector of zeros is similar to nothing, and an opposite meaning is no hit.
         found.ranking.retain(|hit| hit.score > 0.0);
         Ok(found.ranking)

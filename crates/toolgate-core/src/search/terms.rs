@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Digest, SearchDocument, SearchDocumentId, SearchKind, SearchWord, SessionId, Timestamp,
-    search::words::join_name,
+    AgentId, Digest, SearchDocument, SearchDocumentId, SearchKind, SearchWord, SessionId,
+    Timestamp, search::words::join_name,
 };
 
 /// Words in a row, such as a single word, the parts of a name, or a phrase.
@@ -114,12 +114,13 @@ impl SearchFacet {
         Self::hashed('r', status)
     }
 
-    /// Returns the fact that a document comes from an agent.
+    /// Returns the fact that a document comes from an agent with this name or id.
     pub fn agent(agent: &str) -> Self {
         Self::hashed('a', agent)
     }
 
-    /// Returns the fact that a document comes from a turn of a model.
+    /// Returns the fact that a document comes from a turn of a model, written as `provider:name` or only
+    /// the name.
     pub fn model(model: &str) -> Self {
         Self::hashed('m', model)
     }
@@ -131,11 +132,19 @@ impl SearchFacet {
 
     /// Returns the facts about a document.
     pub fn of_document(document: &SearchDocument) -> Vec<Self> {
+        let model = document.model.as_deref();
+        let provider = document.provider.as_deref();
+        let full_model = model.zip(provider);
+        let full_model = full_model.map(|(model, provider)| format!("{provider}:{model}"));
+        let agent = document.agent.as_deref();
+        let agent_id = document.agent_id.as_ref().map(AgentId::as_str);
         let named = [
             document.tool.as_ref().map(|tool| Self::tool(tool.as_str())),
             document.status.map(|status| Self::status(status.as_str())),
-            document.agent.as_deref().map(Self::agent),
-            document.model.as_deref().map(Self::model),
+            agent.map(Self::agent),
+            agent_id.filter(|id| Some(*id) != agent).map(Self::agent),
+            model.map(Self::model),
+            full_model.as_deref().map(Self::model),
             document.project.as_deref().map(Self::project),
         ];
         let always = [

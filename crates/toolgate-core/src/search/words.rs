@@ -5,8 +5,8 @@ use std::ops::Range;
 use unicode_general_category::{GeneralCategory, get_general_category};
 use unicode_normalization::UnicodeNormalization;
 
-/// The version of the splitting. An index that was built with another one is rebuilt.
-pub const SEARCH_INDEX_VERSION: u32 = 1;
+/// The version of words and facets. An index that was built with another one is rebuilt.
+pub const SEARCH_INDEX_VERSION: u32 = 2;
 
 /// The maximum number of characters of a word; the rest of a longer one is ignored.
 const MAX_WORD_CHARS: usize = 64;

@@ -251,11 +251,8 @@ impl SessionFilter {
     /// filter.
     pub(crate) fn matches_run(&self, row: &SessionRow) -> bool {
         let is_unfinished = row.last_run.is_some_and(|last| last.state.is_unfinished());
-        let model = row
-            .totals
-            .as_ref()
-            .and_then(|totals| totals.model.as_deref());
-        let is_model = |wanted: &Arc<str>| model.is_some_and(|model| is_model_name(model, wanted));
+        let totals = row.totals.as_ref();
+        let is_model = |wanted: &Arc<str>| totals.is_some_and(|totals| totals.has_model(wanted));
         (!self.unfinished || is_unfinished)
             && (!self.without_agents || row.parent.is_none())
             && self.model.as_ref().is_none_or(is_model)
@@ -263,12 +260,6 @@ impl SessionFilter {
             && (self.principal.is_none() || self.principal == row.principal)
             && row.labels.contains_all(&self.labels)
     }
-}
-
-/// Checks whether `model`, written as `provider:name`, has this name, with or without its provider.
-fn is_model_name(model: &str, wanted: &str) -> bool {
-    let name = model.split_once(':').map_or(model, |(_, name)| name);
-    model == wanted || name == wanted
 }
 
 impl RunState {

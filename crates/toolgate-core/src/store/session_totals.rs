@@ -11,8 +11,10 @@ pub struct SessionTotals {
     pub calls: u64,
     /// The cost of all model requests, if there was one.
     pub cost: Option<Cost>,
-    /// The model that replied last.
+    /// The name of the model that replied last, without its provider.
     pub model: Option<Arc<str>>,
+    /// The provider of that model, if it is known. One of an imported session is not.
+    pub provider: Option<Arc<str>>,
     /// The tool of the first call.
     pub first_tool: Option<ToolName>,
 }
@@ -48,7 +50,7 @@ impl SessionTotals {
             }
             EventBody::Loop(info, SessionEvent::InferenceFinished { cost, .. }) => {
                 self.add_cost(Some(*cost));
-                self.model = info.model.clone().or(self.model.take());
+                self.set_model(info.model.as_ref(), info.provider.as_ref());
             }
             EventBody::Tool(..) | EventBody::Loop(..) | EventBody::Turn(..) => {}
         }
@@ -58,7 +60,7 @@ impl SessionTotals {
     pub fn add_later(&mut self, later: &Self) {
         self.calls += later.calls;
         self.add_cost(later.cost);
-        self.model = later.model.clone().or(self.model.take());
+        self.set_model(later.model.as_ref(), later.provider.as_ref());
         self.first_tool = self.first_tool.take().or(later.first_tool.clone());
     }
 
@@ -67,10 +69,53 @@ impl SessionTotals {
         *self == Self::default()
     }
 
+    /// Checks whether the model that replied last is this one, written as `provider:name` or only the
+    /// name. Names may contain colons themselves.
+    pub fn has_model(&self, wanted: &str) -> bool {
+        let Some(name) = self.model.as_deref() else {
+            return false;
+        };
+        let with_provider = || wanted.strip_suffix(name)?.strip_suffix(':');
+        name == wanted || (self.provider.is_some() && with_provider() == self.provider.as_deref())
+    }
+
+    /// Replaces the model and its provider together, if a model is named.
+    fn set_model(&mut self, model: Option<&Arc<str>>, provider: Option<&Arc<str>>) {
+        if let Some(model) = model {
+            self.model = Some(model.clone());
+            self.provider = provider.cloned();
+        }
+    }
+
     fn add_cost(&mut self, more: Option<Cost>) {
         self.cost = match (self.cost, more) {
             (Some(cost), Some(more)) => Some(cost.plus(more)),
             (cost, more) => cost.or(more),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_named_with_or_without_its_provider() {
+        let totals = |provider: Option<&str>| SessionTotals {
+            model: Some("qwen3:8b".into()),
+            provider: provider.map(Arc::from),
+            ..SessionTotals::default()
+        };
+        let ours = totals(Some("ollama"));
+        for wanted in ["qwen3:8b", "ollama:qwen3:8b"] {
+            assert!(ours.has_model(wanted), "{wanted}");
+        }
+        for wanted in ["8b", "qwen3", "ollama", ":qwen3:8b", "other:qwen3:8b"] {
+            assert!(!ours.has_model(wanted), "{wanted}");
+        }
+        let imported = totals(None);
+        assert!(imported.has_model("qwen3:8b"));
+        assert!(!imported.has_model(":qwen3:8b") && !imported.has_model("ollama:qwen3:8b"));
+        assert!(!SessionTotals::default().has_model(""));
     }
 }

@@ -192,7 +192,7 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
         arguments.add(&**model)?;
         let last = arguments.len();
         wanted.push_str(&format!(
-            " AND (model = ${last} OR substr(model, strpos(model, ':') + 1) = ${last})"
+            " AND (model = ${last} OR provider || ':' || model = ${last})"
         ));
     }
     for (name, value) in filter.labels.iter() {
@@ -222,7 +222,7 @@ fn sessions_query(filter: &SessionFilter) -> Result<PgQuery<'static>, BoxDynErro
 /// The columns that [`session_row`] reads first.
 const SESSION_COLUMNS: &str =
     "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal, labels, run,
-    run_state, run_at, title, directory, last_use, calls, cost, model, first_tool";
+    run_state, run_at, title, directory, last_use, calls, cost, model, first_tool, provider";
 
 fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
     let totals = TotalColumns {
@@ -230,12 +230,13 @@ fn session_row(row: &PgRow) -> Result<SessionRow, RowError> {
         cost: row.try_get(17)?,
         model: row.try_get(18)?,
         first_tool: row.try_get(19)?,
+        provider: row.try_get(20)?,
     };
-    let counts = [row.try_get(20)?, row.try_get(21)?, row.try_get(22)?];
+    let counts = [row.try_get(21)?, row.try_get(22)?, row.try_get(23)?];
     Ok(SessionRow {
         totals: totals.decode(),
-        unsettled: decode_unsettled(counts, row.try_get(23)?),
-        imported: decode_origin(row.try_get(24)?, row.try_get(25)?, row.try_get(26)?),
+        unsettled: decode_unsettled(counts, row.try_get(24)?),
+        imported: decode_origin(row.try_get(25)?, row.try_get(26)?, row.try_get(27)?),
         session: SessionId::new(uuid_column(row, 0)?),
         revision: from_db(row.try_get(1)?),
         created_at: time_column(row, 2)?,

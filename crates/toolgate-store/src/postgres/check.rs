@@ -8,7 +8,7 @@ use toolgate_core::{
 
 use super::{
     PostgresStore,
-    check_rows::{check_blobs, check_checksums, check_derived_rows},
+    check_rows::{check_blobs, check_checksums, check_derived_rows, check_documents},
     id::PgUuid,
     locked_rows::parse_digest,
 };
@@ -54,6 +54,7 @@ async fn find_problems(
     problems.extend(check_checksums(connection).await?);
     problems.extend(check_derived_rows(connection, &mut derived).await?);
     problems.extend(check_blobs(connection).await?);
+    problems.extend(check_documents(connection).await?);
     Ok(problems)
 }
 

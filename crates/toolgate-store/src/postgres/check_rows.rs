@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     IntegrityProblem,
-    check::damaged_row,
+    check::{DOCUMENTS_WITHOUT_SOURCE, damaged_row},
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
@@ -70,7 +70,7 @@ pub(super) async fn check_derived_rows(
     derived: &mut DerivedRows,
 ) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
     let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost, model,
-                        first_tool FROM sessions";
+                        first_tool, provider FROM sessions";
     let mut problems = check_rows(connection, "sessions", sessions, |row| {
         let session = SessionId::new(row.try_get::<PgUuid, _>(0)?.0);
         Ok(derived.check_session(session, &derived_session(row)?))
@@ -158,6 +158,16 @@ pub(super) async fn check_blobs(
     Ok(problems)
 }
 
+/// Finds documents of search whose event, or session in the case of a title, is not there. Erasing a
+/// session deletes the words of the documents that name it, so those of a document with a wrong name
+/// would stay.
+pub(super) async fn check_documents(
+    connection: &mut PgConnection,
+) -> Result<Vec<IntegrityProblem>, sqlx::Error> {
+    let table = "search_documents";
+    check_rows(connection, table, DOCUMENTS_WITHOUT_SOURCE, |_| Ok(false)).await
+}
+
 /// Returns the rows that `is_intact` rejects. The first column names the row.
 async fn check_rows(
     connection: &mut PgConnection,
@@ -194,6 +204,7 @@ fn derived_session(row: &PgRow) -> Result<DerivedSession, sqlx::Error> {
         cost: row.try_get(9)?,
         model: row.try_get(10)?,
         first_tool: row.try_get(11)?,
+        provider: row.try_get(12)?,
     };
     Ok(DerivedSession {
         created_at: row.try_get(1)?,

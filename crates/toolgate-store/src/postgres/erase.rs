@@ -239,7 +239,7 @@ async fn clear_sessions(
         "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
              hidden_at = NULL, parent = NULL, principal = NULL, labels = NULL, run = NULL, run_state = NULL,
              run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = false,
-             calls = 0, cost = NULL, model = NULL, first_tool = NULL,
+             calls = 0, cost = NULL, model = NULL, provider = NULL, first_tool = NULL,
              fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END
          WHERE id = ANY($1)",
     ] {

@@ -140,7 +140,7 @@ fn add_sessions(
         let parent = statement.bind_column::<Option<PgUuid>>(parent.collect())?;
         let [principal, labels, run, run_state, run_at] = bind_last_runs(statement, &rows)?;
         let [title, renamed, directory, is_used] = bind_titles_and_uses(statement, &rows)?;
-        let [calls, cost, model, first_tool] = bind_totals(statement, &rows)?;
+        let [calls, cost, model, first_tool, provider] = bind_totals(statement, &rows)?;
         let checksum = ids.iter().zip(&rows);
         let checksum = checksum.map(|(session, row)| row.new_checksum(*session));
         let checksum = statement.bind_column::<Option<i64>>(checksum.collect())?;
@@ -152,8 +152,8 @@ fn add_sessions(
                     {holder}::text[], {until}::bigint[], {posted}::bigint[], {parent}::uuid[], {principal}::text[],
                     {labels}::text[], {run}::bigint[], {run_state}::text[], {run_at}::bigint[], {title}::text[],
                     {renamed}::text[], {directory}::text[], {is_used}::boolean[], {checksum}::bigint[],
-                    {calls}::bigint[], {cost}::bigint[], {model}::text[], {first_tool}::text[])
-                 AS new ({columns}, title, renamed, directory, is_used, checksum, calls, cost, model, first_tool)"
+                    {calls}::bigint[], {cost}::bigint[], {model}::text[], {first_tool}::text[], {provider}::text[])
+                 AS new ({columns}, title, renamed, directory, is_used, checksum, calls, cost, model, first_tool, provider)"
         );
         let cost = cost_sum("sessions.cost", "new.cost");
         statement.add_part(if is_new {
@@ -161,9 +161,10 @@ fn add_sessions(
             // the group is planned again.
             format!(
                 "INSERT INTO sessions ({columns}, title, is_retitled, directory, last_use, checksum, calls, cost,
-                     model, first_tool)
+                     model, first_tool, provider)
                  SELECT {columns}, coalesce(renamed, title), renamed IS NOT NULL, directory,
-                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum, calls, cost, model, first_tool
+                     CASE WHEN is_used THEN nextval('session_uses') ELSE 0 END, checksum, calls, cost, model, first_tool,
+                     provider
                  FROM {from}"
             )
         } else {
@@ -180,6 +181,7 @@ fn add_sessions(
                      directory = coalesce(sessions.directory, new.directory), checksum = new.checksum,
                      calls = sessions.calls + new.calls, cost = {cost},
                      model = coalesce(new.model, sessions.model),
+                     provider = CASE WHEN new.model IS NULL THEN sessions.provider ELSE new.provider END,
                      first_tool = coalesce(sessions.first_tool, new.first_tool),
                      last_use = CASE WHEN new.is_used THEN nextval('session_uses') ELSE sessions.last_use END
                  FROM {from} WHERE sessions.id = new.id"
@@ -214,17 +216,19 @@ fn bind_last_runs(
 fn bind_totals(
     statement: &mut GroupStatement,
     rows: &[PostgresSessionState],
-) -> Result<[String; 4], sqlx::Error> {
+) -> Result<[String; 5], sqlx::Error> {
     let totals = || rows.iter().map(|row| &row.totals);
     let calls = totals().map(|totals| to_db(totals.calls));
     let cost = totals().map(|totals| totals.cost.map(encode_cost));
     let model = totals().map(|totals| totals.model.as_deref().map(str::to_owned));
+    let provider = totals().map(|totals| totals.provider.as_deref().map(str::to_owned));
     let first_tool = totals().map(|totals| Some(totals.first_tool.as_ref()?.to_string()));
     Ok([
         statement.bind_column::<i64>(calls.collect())?,
         statement.bind_column::<Option<i64>>(cost.collect())?,
         statement.bind_column::<Option<String>>(model.collect())?,
         statement.bind_column::<Option<String>>(first_tool.collect())?,
+        statement.bind_column::<Option<String>>(provider.collect())?,
     ])
 }
 

@@ -54,7 +54,7 @@ impl CatalogueStore for SqliteStore {
                 values.push(Value::from(directory.to_string()));
             }
             if let Some(model) = &filter.model {
-                wanted.push_str(" AND (model = ? OR substr(model, instr(model, ':') + 1) = ?)");
+                wanted.push_str(" AND (model = ? OR provider || ':' || model = ?)");
                 values.push(Value::from(model.to_string()));
                 values.push(Value::from(model.to_string()));
             }
@@ -177,6 +177,8 @@ impl CatalogueStore for SqliteStore {
         let erased = self
             .queue_write(move |tx| tx.erase_session(session, now))
             .await?;
+        // Another process may have begun to clear the index meanwhile, with the words of the session.
+        self.clear_unusable_index().await?;
         // The session is erased in any case; the next checkpoint empties the log.
         let _ = self.truncate_wal().await;
         Ok(erased)
@@ -251,7 +253,7 @@ impl SqliteWriteTx<'_> {
         let sum = cost_sum("cost", "?3");
         let sql = format!(
             "UPDATE sessions SET calls = calls + ?2, cost = {sum}, model = coalesce(?4, model),
-                 first_tool = coalesce(first_tool, ?5)
+                 provider = CASE WHEN ?4 IS NULL THEN provider ELSE ?6 END, first_tool = coalesce(first_tool, ?5)
              WHERE id = ?1"
         );
         let values = params![
@@ -259,7 +261,8 @@ impl SqliteWriteTx<'_> {
             to_db(more.calls),
             more.cost.map(encode_cost),
             more.model.as_deref(),
-            more.first_tool.as_ref().map(ToolName::as_str)
+            more.first_tool.as_ref().map(ToolName::as_str),
+            more.provider.as_deref()
         ];
         self.execute(&sql, values).map(drop)
     }
@@ -278,7 +281,8 @@ impl SqliteWriteTx<'_> {
 /// The columns that [`session_row`] reads.
 const SESSION_COLUMNS: &str =
     "id, revision, created_at, updated_at, holder, lease_until, hidden_at, parent, principal,
-    labels, run, run_state, run_at, title, directory, last_use, calls, cost, model, first_tool";
+    labels, run, run_state, run_at, title, directory, last_use, calls, cost, model, first_tool,
+    provider";
 
 /// The key of the mark of an imported session, of whichever kind there is.
 const ORIGIN_KEY: &str = "(
@@ -313,12 +317,13 @@ fn session_row(row: &Row<'_>) -> rusqlite::Result<Result<SessionRow, StoreError>
         cost: row.get(17)?,
         model: row.get_ref(18)?.as_str_or_null()?,
         first_tool: row.get_ref(19)?.as_str_or_null()?,
+        provider: row.get_ref(20)?.as_str_or_null()?,
     };
     let totals = totals.decode();
-    let counts = [row.get(20)?, row.get(21)?, row.get(22)?];
-    let unsettled = decode_unsettled(counts, row.get(23)?);
-    let mark = row.get_ref(24)?.as_str_or_null()?;
-    let imported = decode_origin(mark, row.get_ref(25)?.as_str_or_null()?, row.get(26)?);
+    let counts = [row.get(21)?, row.get(22)?, row.get(23)?];
+    let unsettled = decode_unsettled(counts, row.get(24)?);
+    let mark = row.get_ref(25)?.as_str_or_null()?;
+    let imported = decode_origin(mark, row.get_ref(26)?.as_str_or_null()?, row.get(27)?);
     Ok(labels.and_then(|labels| {
         Ok(SessionRow {
             session,

@@ -167,17 +167,22 @@ fn migrate_schema(path: &Path, connection: &mut Connection) -> Result<(), Databa
     let steps = pending_migrations(path, &tx)?;
     apply_migrations(&tx, steps).map_err(failed)?;
     // Bodies of events are not always whole in the file, so SQL cannot count them.
-    if steps.iter().any(|step| step.name == "session_totals") {
-        let counting = SqliteWriteTx {
-            reader: SqliteReader {
-                connection: &tx,
-                path,
-            },
-            synced: Cell::new(true),
-        };
-        let counted = counting.count_sessions();
-        counted.map_err(|error| into_database_error(path, Box::new(error)))?;
-    }
+    let counting = SqliteWriteTx {
+        reader: SqliteReader {
+            connection: &tx,
+            path,
+        },
+        synced: Cell::new(true),
+    };
+    let has_step = |name: &str| steps.iter().any(|step| step.name == name);
+    let counted = if has_step("session_totals") {
+        counting.count_sessions()
+    } else if has_step("model_providers") {
+        counting.fill_providers()
+    } else {
+        Ok(())
+    };
+    counted.map_err(|error| into_database_error(path, Box::new(error)))?;
     tx.commit().map_err(failed)
 }
 

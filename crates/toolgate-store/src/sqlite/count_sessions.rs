@@ -32,6 +32,25 @@ impl SqliteWriteTx<'_> {
         Ok(())
     }
 
+    /// Fills in the providers of the models that replied last, which a file of version 11 to 13 does not
+    /// have. Those of a session with an event that cannot be read stay unknown.
+    pub(super) fn fill_providers(&self) -> Result<(), StoreError> {
+        let sql = "SELECT id FROM sessions WHERE model IS NOT NULL";
+        let read_id = |row: &rusqlite::Row<'_>| Ok(Ok(SessionId::new(uuid_column(row, 0)?)));
+        for session in self.query_rows(sql, [], read_id)? {
+            match self.count_session(session) {
+                Ok(totals) => {
+                    let sql = "UPDATE sessions SET provider = ?2 WHERE id = ?1";
+                    let provider = totals.provider.as_deref();
+                    self.execute(sql, params![session_bytes(session), provider])?;
+                }
+                Err(StoreError::Damaged { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Adds up the events of a session, and marks the approved calls that have started.
     fn count_session(&self, session: SessionId) -> Result<SessionTotals, StoreError> {
         let reader: &SqliteReader<'_> = self;

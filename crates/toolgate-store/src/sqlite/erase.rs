@@ -32,6 +32,8 @@ impl SqliteStore {
         session: SessionId,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        // Words of another version, or set aside, cannot be deleted one by one.
+        self.clear_unusable_index().await?;
         let sessions = self
             .queue_unsynced_write(move |tx| {
                 let traces = tx.collect_traces(session)?;
@@ -191,7 +193,7 @@ impl SqliteWriteTx<'_> {
             "UPDATE sessions SET revision = 0, created_at = 0, updated_at = 0, holder = NULL, lease_until = NULL,
                  hidden_at = NULL, parent = NULL, principal = NULL, labels = NULL, run = NULL, run_state = NULL,
                  run_at = NULL, title = NULL, directory = NULL, indexed = 0, indexed_title = NULL, is_retitled = 0, is_behind = 0,
-                 calls = 0, cost = NULL, model = NULL, first_tool = NULL,
+                 calls = 0, cost = NULL, model = NULL, provider = NULL, first_tool = NULL,
                  fence = CASE WHEN revision > 0 OR fence > 0 THEN fence + 1 ELSE 0 END WHERE id = ?1",
         ] {
             self.execute(sql, [session_bytes(session)])?;

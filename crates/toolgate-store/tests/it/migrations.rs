@@ -679,6 +679,61 @@ fn concurrent_opens_of_a_new_file_all_succeed() {
     }
 }
 
+/// What version 13 did not have.
+const BACK_TO_13: &str =
+    "ALTER TABLE sessions DROP COLUMN provider; DELETE FROM toolgate_schema WHERE version > 13";
+
+/// Appends replies of two models, of which the last one has a provider.
+async fn reply_with_models(store: &StoreHandle) {
+    let reply = |n: u64, provider: Option<&str>, model: &str| {
+        let mut info = TurnInfo::new(session(1), turn_id(1));
+        info.provider = provider.map(Arc::from);
+        info.model = Some(model.into());
+        let event = SessionEvent::InferenceFinished {
+            message: n,
+            text: None,
+            text_bytes: None,
+            calls: 0,
+            finish: toolgate_core::FinishReason::Stop,
+            usage: None,
+            cost: Cost::Unknown,
+        };
+        let at = Timestamp::from_micros(1);
+        Arc::new(Event::for_run(n, at, Arc::new(info), event).expect("a valid event"))
+    };
+    let batch = WriteBatch {
+        events: vec![reply(1, None, "old"), reply(2, Some("ollama"), "qwen3:8b")],
+        ..WriteBatch::default()
+    };
+    let appended = store.append(session(1), LogPosition::unleased(0), batch);
+    appended.await.expect("appends");
+}
+
+/// Returns how many sessions are listed by a model.
+async fn count_by_model(store: &StoreHandle, model: &str) -> usize {
+    let filter = SessionFilter {
+        model: Some(model.into()),
+        ..SessionFilter::default()
+    };
+    store.sessions(filter).await.expect("lists").len()
+}
+
+#[tokio::test]
+async fn providers_of_models_are_read_from_the_events_of_an_older_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    reply_with_models(&store).await;
+    drop(store);
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    database.execute_batch(BACK_TO_13).expect("changes");
+    drop(database);
+    let store = SqliteStore::open(&path).expect("opens");
+    assert_eq!(store.check().expect("checks"), []);
+    let store = StoreHandle::new(store);
+    assert_eq!(count_by_model(&store, "ollama:qwen3:8b").await, 1);
+}
+
 #[cfg(feature = "postgres")]
 mod on_postgres {
     use super::*;
@@ -842,6 +897,24 @@ mod on_postgres {
         database.run("DROP TABLE toolgate_schema").await;
         let error = PostgresStore::connect(&url).await.expect_err("is not ours");
         assert!(matches!(error, DatabaseError::NotOurs { .. }), "{error:?}");
+        database.drop().await;
+    }
+
+    #[tokio::test]
+    async fn providers_of_models_are_read_from_the_events_of_an_older_database() {
+        let Some(database) = TestDatabase::create().await else {
+            return;
+        };
+        let connect = async || PostgresStore::connect(&database.url()).await;
+        let store = StoreHandle::new(connect().await.expect("connects"));
+        reply_with_models(&store).await;
+        drop(store);
+        database.run(BACK_TO_13).await;
+        let store = connect().await.expect("connects");
+        assert_eq!(store.check().await.expect("checks"), []);
+        let store = StoreHandle::new(store);
+        assert_eq!(count_by_model(&store, "ollama:qwen3:8b").await, 1);
+        drop(store);
         database.drop().await;
     }
 

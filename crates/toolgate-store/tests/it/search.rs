@@ -5,10 +5,10 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use toolgate_core::{
-    Event, LogPosition, SearchMode, SearchRequest, SearchService, SessionEvent, SessionId,
-    SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
+    Event, LogPosition, SearchMode, SearchProgress, SearchRequest, SearchService, SessionEvent,
+    SessionId, SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
 };
-use toolgate_store::{MemoryStore, SqliteStore};
+use toolgate_store::{IntegrityProblem, MemoryStore, SqliteStore};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock, WordEmbedder};
 
 use crate::support::{session, turn_id};
@@ -130,6 +130,113 @@ async fn nothing_of_an_erased_session_is_left_in_the_file() {
     assert_eq!(store.check().expect("checks"), []);
 }
 
+/// Changes, one after the other, and how many documents are found to be damaged after each: one in a
+/// session whose log is shorter, two with a wrong number, and the title of a session that is gone.
+const DAMAGED_DOCUMENTS: [(&str, usize); 3] = [
+    (
+        "UPDATE search_documents SET session = (SELECT id FROM sessions ORDER BY id DESC LIMIT 1)
+         WHERE sequence = 2",
+        1,
+    ),
+    (
+        "UPDATE search_documents SET sequence = 77 WHERE sequence = 1",
+        3,
+    ),
+    ("DELETE FROM sessions WHERE title = 'vexillology club'", 4),
+];
+
+/// Fills two sessions, of which the first is longer and has a title, and indexes them.
+async fn fill_two_sessions(store: &StoreHandle) {
+    say(store, session(1), &["one", "two"].map(str::to_owned)).await;
+    say(store, session(2), &["three".to_owned()]).await;
+    let title = SessionTitle::new("vexillology club").expect("visible");
+    store
+        .rename_session(session(1), title)
+        .await
+        .expect("renames");
+    let done = service(store).continue_index(|_| ()).await;
+    assert!(done.expect("indexes").is_complete);
+}
+
+/// Counts the damaged documents among the problems.
+fn damaged_documents(problems: &[IntegrityProblem]) -> usize {
+    let is_document = |problem: &&IntegrityProblem| match problem {
+        IntegrityProblem::Row { table, row, .. } => *table == "search_documents" && row != "0",
+        _ => false,
+    };
+    problems.iter().filter(is_document).count()
+}
+
+#[tokio::test]
+async fn a_document_whose_event_or_session_is_not_there_is_found_by_the_check() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = SqliteStore::open(&path).expect("opens");
+    fill_two_sessions(&StoreHandle::new(store.clone())).await;
+    assert_eq!(store.check().expect("checks"), []);
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    for (sql, damaged) in DAMAGED_DOCUMENTS {
+        assert!(database.execute(sql, []).expect("changes") > 0, "{sql}");
+        let problems = store.check().expect("checks");
+        assert_eq!(damaged_documents(&problems), damaged, "{sql}: {problems:?}");
+    }
+    // Building the index again is the fix.
+    let handle = StoreHandle::new(store.clone());
+    service(&handle).reindex(|_| ()).await.expect("indexes");
+    assert_eq!(damaged_documents(&store.check().expect("checks")), 0);
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_document_whose_event_or_session_is_not_there_is_found_on_postgres() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let store = toolgate_store::PostgresStore::connect(&database.url()).await;
+    let store = store.expect("connects");
+    fill_two_sessions(&StoreHandle::new(store.clone())).await;
+    assert_eq!(store.check().await.expect("checks"), []);
+    for (sql, damaged) in DAMAGED_DOCUMENTS {
+        database.run(sql).await;
+        let problems = store.check().await.expect("checks");
+        assert_eq!(damaged_documents(&problems), damaged, "{sql}: {problems:?}");
+    }
+    drop(store);
+    database.drop().await;
+}
+
+#[tokio::test]
+async fn a_filter_that_leaves_very_many_documents_compares_the_newest_and_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    say(&store, session(1), &["a walrus".to_owned()]).await;
+    let search = async |text: &str, mode: SearchMode| {
+        let request = SearchRequest::new(text).mode(mode);
+        let answer = service(&store).search(&request).await;
+        answer.expect("searches").notices.join("; ")
+    };
+    let said = "compared by meaning";
+    for mode in SearchMode::ALL {
+        let notices = search("walrus role:user", mode).await;
+        assert!(!notices.contains(said), "{mode}: {notices}");
+    }
+    // Copies of the document, with its facts and without vectors of their own.
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let many = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n <= 20000)
+                INSERT INTO search_documents (id, session, sequence, project, at, embedded, counts)
+                SELECT id + n, session, sequence + n, project, at, embedded, counts FROM search_documents, numbers;
+                INSERT INTO search_index (rowid, words, names, facets)
+                SELECT id, 'walrus', '', 'd kuser' FROM search_documents WHERE sequence > 1";
+    database.execute_batch(many).expect("copies");
+    for mode in [SearchMode::Semantic, SearchMode::Hybrid] {
+        let notices = search("walrus role:user", mode).await;
+        assert!(notices.contains(said), "{mode}: {notices}");
+        let notices = search("walrus", mode).await;
+        assert!(!notices.contains(said), "{mode}: {notices}");
+    }
+}
+
 #[tokio::test]
 async fn a_title_that_was_replaced_is_not_left_in_the_file() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -196,6 +303,118 @@ async fn a_failure_in_the_middle_of_indexing_loses_and_repeats_nothing() {
         assert_eq!(count(&store, "\"gnu 499\"").await, 1);
         assert_eq!(file.check().expect("checks"), []);
     }
+}
+
+#[tokio::test]
+async fn each_phase_of_indexing_says_how_much_there_is_to_do() {
+    let store = StoreHandle::new(MemoryStore::new());
+    let texts: Vec<String> = (0..300).map(|n| format!("gnu {n}")).collect();
+    say(&store, session(1), &texts).await;
+    let mut reports = Vec::new();
+    let done = service(&store)
+        .reindex(|progress| reports.push(progress))
+        .await;
+    assert!(done.expect("indexes").is_complete);
+    assert!(reports.iter().all(|told| told.pending_events == 300));
+    let (indexing, embedding): (Vec<SearchProgress>, Vec<SearchProgress>) =
+        reports.iter().partition(|told| told.pending_documents == 0);
+    assert_eq!(indexing.last().map(|told| told.events), Some(300));
+    assert!(embedding.iter().all(|told| told.pending_documents == 300));
+    assert_eq!(embedding.last().map(|told| told.embedded), Some(300));
+    // Another model: nothing is to be indexed, and everything to be embedded.
+    let other = SearchService::new(store.clone(), TestClock::at(NOW))
+        .with_embedder(Arc::new(WordEmbedder::new("other")));
+    reports.clear();
+    let done = other
+        .continue_index(|progress| reports.push(progress))
+        .await;
+    assert!(done.expect("embeds").is_complete);
+    let is_counted =
+        |told: &SearchProgress| told.pending_events == 0 && told.pending_documents == 300;
+    assert!(!reports.is_empty() && reports.iter().all(is_counted));
+}
+
+/// Indexes 1,000 documents of two sessions, and interrupts the rebuilding of the index while documents
+/// are deleted. Returns how many are left.
+async fn interrupt_clearing(store: &StoreHandle, path: &Path) -> i64 {
+    let texts = |word: &str| (0..500).map(|n| format!("{word} {n}")).collect::<Vec<_>>();
+    say(store, session(1), &texts("gnu")).await;
+    say(store, session(2), &texts("plumfire")).await;
+    let indexed = service(store).continue_index(|_| ()).await;
+    assert!(indexed.expect("indexes").is_complete);
+    let database = rusqlite::Connection::open(path).expect("opens");
+    let stop = "CREATE TRIGGER stop BEFORE DELETE ON search_documents
+                WHEN (SELECT count(*) FROM search_documents) <= 500
+                BEGIN SELECT RAISE(ABORT, 'stopped'); END";
+    database.execute_batch(stop).expect("creates");
+    let stopped = service(store).reindex(|_| ()).await;
+    assert!(stopped.is_err(), "{stopped:?}");
+    database.execute_batch("DROP TRIGGER stop").expect("drops");
+    let left = "SELECT count(*) FROM search_documents";
+    database
+        .query_row(left, [], |row| row.get(0))
+        .expect("counts")
+}
+
+#[tokio::test]
+async fn an_index_is_cleared_in_pieces_and_finished_by_another_process() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let file = SqliteStore::open(&path).expect("opens");
+    let store = StoreHandle::new(file.clone());
+    let left = interrupt_clearing(&store, &path).await;
+    assert!(left > 0 && left < 1_000, "{left} documents are left");
+    // Sessions are used meanwhile.
+    say(&store, session(1), &["gnu meanwhile".to_owned()]).await;
+    say(&store, session(3), &["gnu meanwhile".to_owned()]).await;
+    let other = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    let done = service(&other).continue_index(|_| ()).await;
+    assert!(done.expect("indexes").is_complete);
+    let embedder = toolgate_core::EmbedderId::new("test");
+    let counts = store.search_counts(Some(embedder)).await.expect("counts");
+    assert_eq!((counts.documents, counts.embedded), (1_002, 1_002));
+    assert_eq!(counts.stale_events, 0);
+    assert_eq!(count(&store, "\"gnu 499\"").await, 1);
+    assert_eq!(count(&store, "meanwhile").await, 2);
+    assert_eq!(file.check().expect("checks"), []);
+    // Nothing of the old index is left, and it can be cleared once more.
+    let again = service(&store).reindex(|_| ()).await.expect("indexes");
+    assert_eq!(again.events, 1_002);
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let outdated = "SELECT count(*) FROM sqlite_master WHERE name LIKE 'search_outdated%'";
+    let outdated = database.query_row(outdated, [], |row| row.get::<_, i64>(0));
+    assert_eq!(outdated.expect("counts"), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_is_erased_while_the_index_is_cleared_leaves_nothing_in_the_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    interrupt_clearing(&store, &path).await;
+    assert!(!files_with(directory.path(), "plumfire").is_empty());
+    store.erase_session(session(2), NOW).await.expect("erases");
+    assert_eq!(files_with(directory.path(), "plumfire"), [""; 0]);
+    assert_eq!(count(&store, "\"gnu 499\"").await, 1);
+}
+
+#[tokio::test]
+async fn the_index_of_another_version_is_built_again_and_erased_without_a_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("toolgate.db");
+    let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
+    say(&store, session(1), &["gnu".to_owned()]).await;
+    say(&store, session(2), &["plumfire".to_owned()]).await;
+    assert_eq!(count(&store, "gnu").await, 1);
+    // The words of the other version are not those that this one would delete.
+    let database = rusqlite::Connection::open(&path).expect("opens");
+    let other = "UPDATE search_state SET version = 1;
+                 INSERT INTO search_index (rowid, words) VALUES (7, 'plumfireother')";
+    database.execute_batch(other).expect("changes");
+    drop(database);
+    store.erase_session(session(2), NOW).await.expect("erases");
+    assert_eq!(files_with(directory.path(), "plumfire"), [""; 0]);
+    assert_eq!(count(&store, "gnu").await, 1);
 }
 
 async fn index_from_two_processes(one: StoreHandle, two: StoreHandle) {

@@ -5,6 +5,7 @@ use toolgate::{
     gate::gate_catalog,
     model::ScriptedModel,
     search::{SearchMode, SearchRequest, SearchSection},
+    store::SessionFilter,
 };
 use toolgate_testkit::WordEmbedder;
 
@@ -43,6 +44,29 @@ async fn what_a_run_did_is_indexed_in_the_background_after_its_end() {
         tokio::task::yield_now().await;
     }
     assert_eq!(count(&gate, "walrus").await, 2);
+}
+
+#[tokio::test]
+async fn the_model_of_a_run_is_found_with_and_without_its_provider() {
+    let gate = gate();
+    let model = ScriptedModel::new(["The walrus is here."]);
+    let session = gate.session(model).await.expect("opens");
+    session.run("Find the walrus.").await.expect("runs");
+    for (model, found) in [
+        ("script", 1),
+        ("scripted:script", 1),
+        ("other:script", 0),
+        ("scripted", 0),
+    ] {
+        let query = format!("walrus role:assistant model:{model}");
+        assert_eq!(count(&gate, &query).await, found, "{model}");
+        let filter = SessionFilter {
+            model: Some(model.into()),
+            ..SessionFilter::default()
+        };
+        let listed = gate.store().sessions(filter).await.expect("lists");
+        assert_eq!(listed.len(), found, "{model}");
+    }
 }
 
 #[tokio::test]

@@ -100,9 +100,12 @@ fn version_finding(path: &str, look: &SqliteInspection) -> DoctorFinding {
 }
 
 fn damage_finding(problem: &IntegrityProblem) -> DoctorFinding {
-    DoctorFinding::broken(
-        CHECK,
-        problem.to_string(),
-        "restore the newest backup, or move the file away to start with a new one",
-    )
+    let advice = match problem {
+        IntegrityProblem::Row {
+            table: "search_documents",
+            ..
+        } => "`toolgate search reindex` builds the search index again from the logs",
+        _ => "restore the newest backup, or move the file away to start with a new one",
+    };
+    DoctorFinding::broken(CHECK, problem.to_string(), advice)
 }

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use toolgate::search::{SearchCounts, SearchProgress};
+use toolgate::search::SearchProgress;
 
 use super::{SearchReindexArgs, open_search, with_hint};
 use crate::{CliError, CommandContext, Exit, env::style};
@@ -13,15 +13,13 @@ pub(super) async fn rebuild(
 ) -> Result<Exit, CliError> {
     let search = open_search(cx).await?;
     let failed = |error: toolgate::search::SearchError| with_hint(&error, error.hint());
-    let before = search.status().await.map_err(failed)?;
-    let bar = progress_bar(cx, &before.counts, args.continues);
-    let report = |progress: SearchProgress| {
-        bar.set_position(progress.events + progress.embedded);
-        bar.set_message(match progress.embedded {
-            0 => "indexing",
-            _ => "embedding",
-        });
-    };
+    let bar = progress_bar(cx);
+    bar.set_message(if args.continues {
+        "indexing"
+    } else {
+        "clearing"
+    });
+    let report = |progress: SearchProgress| BarPlace::of(&progress).show_on(&bar);
     let done = if args.continues {
         search.continue_index(report).await
     } else {
@@ -88,19 +86,75 @@ pub(super) async fn print_status(cx: &CommandContext) -> Result<Exit, CliError> 
     Ok(Exit::Done)
 }
 
-/// Returns a bar that is drawn on a terminal only.
-fn progress_bar(cx: &CommandContext, counts: &SearchCounts, continues: bool) -> ProgressBar {
+/// A place on the bar. Each phase begins at 0 and has a length of its own.
+#[derive(Debug, PartialEq, Eq)]
+struct BarPlace {
+    phase: &'static str,
+    position: u64,
+    length: u64,
+}
+
+impl BarPlace {
+    fn of(progress: &SearchProgress) -> Self {
+        let is_embedding = progress.pending_documents > 0;
+        // Others may write meanwhile, and that is indexed as well.
+        if is_embedding {
+            Self {
+                phase: "embedding",
+                position: progress.embedded,
+                length: progress.pending_documents.max(progress.embedded),
+            }
+        } else {
+            Self {
+                phase: "indexing",
+                position: progress.events,
+                length: progress.pending_events.max(progress.events),
+            }
+        }
+    }
+
+    fn show_on(&self, bar: &ProgressBar) {
+        bar.set_message(self.phase);
+        bar.set_length(self.length);
+        bar.set_position(self.position);
+    }
+}
+
+/// Returns a bar that is drawn on a terminal only. Its length is known when a phase begins.
+fn progress_bar(cx: &CommandContext) -> ProgressBar {
     let target = if cx.out.can_redraw() && !cx.out.is_quiet() {
         ProgressDrawTarget::stderr()
     } else {
         ProgressDrawTarget::hidden()
     };
-    // How many events a rebuild reads is not known; the documents are the lower bound.
-    let all = if continues { 0 } else { counts.documents };
-    let bar = ProgressBar::with_draw_target(Some(all + counts.stale_events), target);
-    let look = ProgressStyle::with_template("{msg:10} {bar:30} {pos} {elapsed}");
+    let bar = ProgressBar::with_draw_target(None, target);
+    let look = ProgressStyle::with_template("{msg:10} {bar:30} {pos}/{len} {elapsed}");
     match look {
         Ok(look) => bar.with_style(look),
         Err(_) => bar,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_has_one_length_per_phase_and_never_runs_over_it() {
+        let mut progress = SearchProgress::default();
+        progress.pending_events = 10;
+        progress.events = 4;
+        let place = |phase, position, length| BarPlace {
+            phase,
+            position,
+            length,
+        };
+        assert_eq!(BarPlace::of(&progress), place("indexing", 4, 10));
+        progress.events = 12;
+        assert_eq!(BarPlace::of(&progress), place("indexing", 12, 12));
+        progress.pending_documents = 7;
+        assert_eq!(BarPlace::of(&progress), place("embedding", 0, 7));
+        progress.embedded = 9;
+        assert_eq!(BarPlace::of(&progress), place("embedding", 9, 9));
     }
 }

@@ -4,11 +4,14 @@ mod index;
 mod print;
 
 use clap::{Args, Subcommand, ValueEnum};
-use toolgate::search::{
-    InvalidSearchFilter, SearchFilter, SearchMode, SearchRequest, SearchSection, SearchService,
+use toolgate::{
+    search::{
+        InvalidSearchFilter, SearchFilter, SearchMode, SearchRequest, SearchSection, SearchService,
+    },
+    store::StoreHandle,
 };
 
-use crate::{CliError, CommandContext, Exit, env::runtime};
+use crate::{CliError, CommandContext, Exit, env::runtime, show::hit_origins::HitOrigins};
 
 /// Finds messages, calls and results of all sessions, by words and by meaning.
 #[derive(Debug, Args)]
@@ -62,10 +65,10 @@ pub struct SearchFilterArgs {
     /// Only sessions in this directory, or one whose path ends so
     #[arg(long, value_name = "DIR")]
     pub project: Vec<String>,
-    /// Only this agent
+    /// Only this agent, by name or id
     #[arg(long, value_name = "NAME")]
     pub agent: Vec<String>,
-    /// Only this model
+    /// Only this model: provider:name, or only the name
     #[arg(long, value_name = "NAME")]
     pub model: Vec<String>,
     /// Nothing older: a date (2026-01-31), a time, or an age (3d)
@@ -133,16 +136,22 @@ async fn search_sessions(args: &SearchArgs, cx: &CommandContext) -> Result<Exit,
         })?;
         request = request.after_cursor(cursor);
     }
-    let answer = open_search(cx).await?.search(&request).await;
+    let store = cx.open_store().await?;
+    let answer = open_search_over(cx, store.clone())?.search(&request).await;
     let answer = answer.map_err(|error| with_hint(&error, error.hint()))?;
-    print::print_answer(cx, &answer)?;
+    let origins = HitOrigins::load(&store, &answer.hits).await?;
+    print::print_answer(cx, &answer, &origins)?;
     Ok(Exit::Done)
 }
 
 /// Opens the search over the database, with the embedder of the configuration.
 pub(crate) async fn open_search(cx: &CommandContext) -> Result<SearchService, CliError> {
-    let section = cx.load_config()?.section::<SearchSection>()?;
     let store = cx.open_store().await?;
+    open_search_over(cx, store)
+}
+
+fn open_search_over(cx: &CommandContext, store: StoreHandle) -> Result<SearchService, CliError> {
+    let section = cx.load_config()?.section::<SearchSection>()?;
     Ok(section.open_search(store)?)
 }
 

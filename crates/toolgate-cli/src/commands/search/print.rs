@@ -1,23 +1,31 @@
 //! Prints the hits of a search.
 
 use anstyle::Style;
-use toolgate::search::{SearchAnswer, SearchHit, SearchKind, SearchSnippet};
+use serde_json::Value;
+use toolgate::search::{SearchAnswer, SearchHit, SearchKind};
 
 use crate::{
     CliError, CommandContext,
     env::{ids, style, times},
-    show::render::{StyledLine, wrap_for_output},
+    show::{
+        hit_origins::HitOrigins,
+        render::{StyledLine, snippet_line, wrap_for_output},
+    },
 };
 
 /// The indentation of a snippet below its hit.
 const INDENT: &str = "    ";
 
-pub(super) fn print_answer(cx: &CommandContext, answer: &SearchAnswer) -> Result<(), CliError> {
+pub(super) fn print_answer(
+    cx: &CommandContext,
+    answer: &SearchAnswer,
+    origins: &HitOrigins,
+) -> Result<(), CliError> {
     if cx.out.is_json() {
-        return cx.out.print_json(answer);
+        return cx.out.print_json(&answer_json(answer, origins)?);
     }
     for hit in &answer.hits {
-        cx.out.print_line(head_line(hit))?;
+        cx.out.print_line(head_line(hit, origins))?;
         let mut snippet = StyledLine::plain(INDENT);
         snippet.extend(snippet_line(&hit.snippet));
         for row in wrap_for_output(&snippet, INDENT) {
@@ -53,8 +61,20 @@ pub(super) fn print_answer(cx: &CommandContext, answer: &SearchAnswer) -> Result
     }
 }
 
+/// Returns an answer as JSON, in which a hit says from where its session was imported, if it was.
+fn answer_json(answer: &SearchAnswer, origins: &HitOrigins) -> Result<Value, CliError> {
+    let mut json = serde_json::to_value(answer).map_err(|error| CliError::from_error(&error))?;
+    let listed = json["hits"].as_array_mut().into_iter().flatten();
+    for (listed, hit) in listed.zip(&answer.hits) {
+        if let Some(origin) = origins.of_session(hit.session) {
+            listed["imported_from"] = (*origin.format).into();
+        }
+    }
+    Ok(json)
+}
+
 /// Returns the line above a snippet: session, time, what it is, and where.
-pub(crate) fn head_line(hit: &SearchHit) -> StyledLine {
+fn head_line(hit: &SearchHit, origins: &HitOrigins) -> StyledLine {
     let mut line = style::bold(ids::short_id(hit.session));
     let plain = Style::new();
     line.push(&format!("  {}  ", times::format_column_time(hit.at)), plain);
@@ -68,6 +88,9 @@ pub(crate) fn head_line(hit: &SearchHit) -> StyledLine {
     if let Some(project) = &hit.project {
         line.extend(style::dim(format!("  {project}")));
     }
+    if let Some(origin) = origins.of_session(hit.session) {
+        line.extend(style::dim(format!("  imported from {}", origin.format)));
+    }
     line
 }
 
@@ -78,46 +101,5 @@ fn kind_text(hit: &SearchHit) -> &'static str {
         SearchKind::Call => "call",
         SearchKind::Result => "result",
         SearchKind::Title => "title",
-    }
-}
-
-/// Returns a snippet as one line, with its matches in bold.
-pub(crate) fn snippet_line(snippet: &SearchSnippet) -> StyledLine {
-    let mut line = StyledLine::new();
-    let plain = Style::new();
-    if snippet.is_cut_before {
-        line.push("… ", plain);
-    }
-    let mut end = 0;
-    for range in &snippet.matches {
-        line.push(&snippet.text[end..range.start], plain);
-        line.push(&snippet.text[range.clone()], plain.bold().underline());
-        end = range.end;
-    }
-    line.push(&snippet.text[end..], plain);
-    if snippet.is_cut_after {
-        line.push(" …", plain);
-    }
-    line
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn matches_are_styled_and_control_characters_are_visible() {
-        let snippet = SearchSnippet {
-            text: "a\u{1b}[2J walrus\nand more".into(),
-            matches: std::iter::once(6..12).collect(),
-            is_cut_before: true,
-            is_cut_after: false,
-        };
-        let line = snippet_line(&snippet);
-        assert!(!line.text().contains('\u{1b}') && !line.text().contains('\n'));
-        let marked = line.spans.iter().filter(|span| span.style != Style::new());
-        let marked: Vec<&str> = marked.map(|span| span.text.as_str()).collect();
-        assert_eq!(marked, ["walrus"]);
-        assert!(line.text().starts_with("… a"));
     }
 }

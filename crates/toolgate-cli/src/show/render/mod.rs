@@ -11,6 +11,7 @@ mod live;
 mod margin;
 pub(crate) mod markdown;
 pub(crate) mod result;
+mod snippet;
 mod table;
 
 pub use approval::{PAGE_ROWS, render_shown};
@@ -23,6 +24,7 @@ pub(crate) use live::ERASE_BELOW;
 pub use live::LiveArea;
 pub use markdown::render_markdown;
 pub use result::{OutputRows, render_output};
+pub(crate) use snippet::snippet_line;
 pub(crate) use table::TextTable;
 
 use std::io::IsTerminal;

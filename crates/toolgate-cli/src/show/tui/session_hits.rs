@@ -4,13 +4,14 @@ use std::path::Path;
 
 use toolgate::{
     Gate,
-    search::{SearchAnswer, SearchDocument, SearchHit, SearchRequest},
+    search::{SearchAnswer, SearchDocument, SearchHit, SearchRequest, SearchSnippet},
     value::SessionId,
 };
 
 use crate::{
     CliError,
     env::{ids, times},
+    show::hit_origins::HitOrigins,
 };
 
 /// The number of hits in the window.
@@ -42,9 +43,19 @@ pub struct SessionHit {
     /// The time, for people.
     pub at: String,
     /// The part of the text around the matches.
-    pub snippet: String,
+    pub snippet: SearchSnippet,
     /// The directory of its session, if that is another one than ours.
     pub elsewhere: Option<String>,
+    /// The format from which its session was imported, if it was.
+    pub imported_from: Option<String>,
+}
+
+impl SessionHit {
+    /// Checks whether its session can only be read here: the tools of another directory would work on
+    /// other files, and an imported session is history.
+    pub(super) fn is_only_read(&self) -> bool {
+        self.elsewhere.is_some() || self.imported_from.is_some()
+    }
 }
 
 /// A hit with what is near it, as text.
@@ -69,6 +80,7 @@ pub(super) async fn search_sessions(
     let request = SearchRequest::new(query).limit(MAX_HITS);
     let answer = gate.search().search(&request).await;
     let answer: SearchAnswer = answer.map_err(|error| CliError::from_error(&error))?;
+    let origins = HitOrigins::load(gate.store(), &answer.hits).await?;
     let here = workspace.display().to_string();
     let hit = |hit: SearchHit| SessionHit {
         session: hit.session,
@@ -78,7 +90,10 @@ pub(super) async fn search_sessions(
             None => hit.kind.to_string(),
         },
         at: times::format_time(hit.at),
-        snippet: hit.snippet.text,
+        imported_from: origins
+            .of_session(hit.session)
+            .map(|origin| origin.format.to_string()),
+        snippet: hit.snippet,
         elsewhere: hit
             .project
             .filter(|project| **project != *here)
@@ -118,7 +133,11 @@ pub(super) async fn show_hit(gate: &Gate, hit: &SessionHit) -> Result<ShownHit, 
     });
     let id = ids::short_id(hit.session);
     let mut text: Vec<String> = parts.collect();
-    if let Some(directory) = &hit.elsewhere {
+    if let Some(format) = &hit.imported_from {
+        text.push(format!(
+            "This session was imported from {format}. It is history and cannot be resumed."
+        ));
+    } else if let Some(directory) = &hit.elsewhere {
         let command = format!("toolgate -C {directory} sessions resume {id}");
         text.push(format!(
             "This session works in {directory}. To resume it:\n{command}"

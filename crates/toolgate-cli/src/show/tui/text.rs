@@ -54,7 +54,7 @@ pub(crate) fn shown_lines(shown: &ShownRequest, width: usize) -> Vec<Line<'stati
     rows.into_iter().map(convert_line).collect()
 }
 
-fn convert_line(line: render::StyledLine) -> Line<'static> {
+pub(crate) fn convert_line(line: render::StyledLine) -> Line<'static> {
     line.spans
         .into_iter()
         .map(|span| Span::styled(span.text, convert_style(span.style)))

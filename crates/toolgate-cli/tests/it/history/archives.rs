@@ -59,6 +59,29 @@ fn a_raw_archive_moves_a_session_and_its_receipts_to_another_store() {
 }
 
 #[test]
+fn hits_of_an_imported_session_say_so() {
+    let place = HistoryPlace::new();
+    let session = session_with_call(&place);
+    let raw = ["--format", "json", "--raw", "--output", "one.jsonl"];
+    place.ends(0, &[&["export", session.as_str()][..], &raw].concat());
+    let other = HistoryPlace::new();
+    let file = place.work().join("one.jsonl");
+    other.ends(0, &["import", file.to_str().expect("text")]);
+    let search = ["search", "hello", "--mode", "text"];
+    let found = other.ends(0, &search).out;
+    assert!(found.contains("imported from toolgate"), "{found}");
+    let json = other.json(&search);
+    assert_eq!(json[0]["hits"][0]["imported_from"], "toolgate", "{json:?}");
+    let found = place.ends(0, &search).out;
+    assert!(
+        found.contains("hello") && !found.contains("imported"),
+        "{found}"
+    );
+    let json = place.json(&search);
+    assert!(json[0]["hits"][0]["imported_from"].is_null(), "{json:?}");
+}
+
+#[test]
 fn a_changed_archive_is_refused_with_the_line_and_a_hint() {
     let place = HistoryPlace::new();
     let session = session_with_call(&place);

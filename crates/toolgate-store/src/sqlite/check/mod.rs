@@ -77,6 +77,7 @@ fn find_problems(read: &SqliteReader<'_>) -> Result<Vec<IntegrityProblem>, Store
     problems.extend(read.check_checksums()?);
     problems.extend(read.check_derived_rows(&mut derived)?);
     problems.extend(read.check_blobs()?);
+    problems.extend(read.check_documents()?);
     Ok(problems)
 }
 

@@ -19,7 +19,7 @@ use super::super::{
 };
 use crate::{
     IntegrityProblem,
-    check::damaged_row,
+    check::{DOCUMENTS_WITHOUT_SOURCE, damaged_row},
     checksum::RowChecksum,
     derived_rows::{DerivedRows, DerivedSession},
     encoded::{decode_json, parse_state},
@@ -76,10 +76,17 @@ impl SqliteReader<'_> {
         Ok(problems)
     }
 
+    /// Finds documents of search whose event, or session in the case of a title, is not there.
+    /// Erasing a session deletes the words of the documents that name it, so those of a document with
+    /// a wrong name would stay.
+    pub(super) fn check_documents(&self) -> Problems {
+        self.check_rows("search_documents", DOCUMENTS_WITHOUT_SOURCE, |_| Ok(false))
+    }
+
     /// Compares sessions, turns and approvals with what follows from the events.
     pub(super) fn check_derived_rows(&self, derived: &mut DerivedRows) -> Problems {
         let sessions = "SELECT id, created_at, updated_at, principal, labels, run, run_state, run_at, calls, cost,
-                            model, first_tool FROM sessions";
+                            model, first_tool, provider FROM sessions";
         let mut problems = self.check_rows("sessions", sessions, |row| {
             let stored = derived_session(row)?;
             Ok(derived.check_session(session_column(row, 0)?, &stored))
@@ -162,6 +169,7 @@ fn derived_session(row: &Row<'_>) -> rusqlite::Result<DerivedSession> {
         cost: row.get(9)?,
         model: row.get_ref(10)?.as_str_or_null()?,
         first_tool: row.get_ref(11)?.as_str_or_null()?,
+        provider: row.get_ref(12)?.as_str_or_null()?,
     };
     Ok(DerivedSession {
         created_at: row.get(1)?,

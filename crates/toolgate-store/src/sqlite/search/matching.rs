@@ -4,12 +4,11 @@ use std::collections::HashMap;
 
 use rusqlite::params;
 use toolgate_core::{
-    FREQUENCY_SAMPLE, MatchTerm, SEARCH_INDEX_VERSION, SearchCandidate, SearchDocumentId,
-    SearchRequirement, SessionId, StoreError, TextMatches, TextSearch, WordCounts,
-    estimate_frequency,
+    FREQUENCY_SAMPLE, MatchTerm, SearchCandidate, SearchDocumentId, SearchRequirement, SessionId,
+    StoreError, TextMatches, TextSearch, WordCounts, estimate_frequency,
 };
 
-use super::{DOCUMENT_COLUMNS, document_row, expression::Fts5Dialect};
+use super::{DOCUMENT_COLUMNS, clearing::IndexState, document_row, expression::Fts5Dialect};
 use crate::{
     encoded::{from_db, limit_to_db},
     search_shared::{
@@ -57,12 +56,11 @@ impl SqliteReader<'_> {
                        EXISTS (SELECT 1 FROM sessions WHERE is_behind = 1)
                    FROM search_state";
         let found = self.query_row(sql, [], |row| {
-            let version: i64 = row.get(2)?;
-            let is_ours = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
+            let state = IndexState::from_column(row.get(2)?);
             Ok(IndexNumbers {
                 documents: from_db(row.get(0)?),
                 words: from_db(row.get(1)?),
-                is_behind: row.get::<_, bool>(3)? || !is_ours,
+                is_behind: row.get::<_, bool>(3)? || !state.is_usable(),
             })
         })?;
         Ok(found.unwrap_or_default())

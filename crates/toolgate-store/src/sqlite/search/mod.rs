@@ -1,5 +1,6 @@
 //! The search index in an SQLite file: FTS5 over words that were split by the core.
 
+mod clearing;
 mod expression;
 mod matching;
 mod vectors;
@@ -30,16 +31,15 @@ use crate::{
 impl SearchStore for SqliteStore {
     async fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
         // One read, because every search asks: none if the words were split by another version, which
-        // this one does not find.
+        // this one does not find, or if the index is being cleared.
         let read_stale = move |read: &SqliteReader<'_>| {
-            let version = read.index_version()?;
-            let is_current = version == 0 || version == i64::from(SEARCH_INDEX_VERSION);
-            is_current.then(|| read.stale_sessions(limit)).transpose()
+            let is_usable = read.index_state()?.is_usable();
+            is_usable.then(|| read.stale_sessions(limit)).transpose()
         };
         if let Some(stale) = self.run_read(read_stale).await? {
             return Ok(stale);
         }
-        self.clear_index().await?;
+        self.finish_clearing().await?;
         self.run_read(move |read| read.stale_sessions(limit)).await
     }
 
@@ -116,7 +116,8 @@ impl SearchStore for SqliteStore {
     }
 
     async fn clear_index(&self) -> Result<(), StoreError> {
-        self.queue_write(|tx| tx.clear_index()).await
+        self.queue_write(|tx| tx.begin_clearing()).await?;
+        self.finish_clearing().await
     }
 }
 
@@ -133,11 +134,6 @@ fn document_row(row: &Row<'_>) -> rusqlite::Result<DocumentPlace> {
 }
 
 impl SqliteReader<'_> {
-    fn index_version(&self) -> Result<i64, StoreError> {
-        let found = self.query_row("SELECT version FROM search_state", [], |row| row.get(0))?;
-        Ok(found.unwrap_or(0))
-    }
-
     fn stale_sessions(&self, limit: usize) -> Result<Vec<StaleSession>, StoreError> {
         let sql = "SELECT id, indexed, revision, created_at, updated_at, directory, title, is_retitled FROM sessions
                    WHERE is_behind = 1 ORDER BY id LIMIT ?1";
@@ -245,12 +241,10 @@ impl SqliteWriteTx<'_> {
                 row.get::<_, Option<String>>(3)?,
             ))
         })?;
-        let version = i64::from(SEARCH_INDEX_VERSION);
-        let known = self.index_version()?;
-        let is_ours = known == 0 || known == version;
+        let is_usable = self.index_state()?.is_usable();
         match found {
             Some((indexed, revision, created_at, title))
-                if is_ours
+                if is_usable
                     && indexed == batch.from
                     && revision >= batch.to
                     && created_at == batch.created_at
@@ -269,7 +263,7 @@ impl SqliteWriteTx<'_> {
         }
         self.execute(
             "UPDATE search_state SET version = ?1 WHERE version != ?1",
-            [version],
+            [SEARCH_INDEX_VERSION],
         )?;
         let sql = "UPDATE sessions SET indexed = ?2, is_behind = (revision > ?2 OR is_retitled = 1) WHERE id = ?1";
         self.execute(sql, params![session_bytes(batch.session), to_db(batch.to)])?;
@@ -367,7 +361,9 @@ impl SqliteWriteTx<'_> {
 
     fn delete_document(&self, row: &DocumentPlace) -> Result<(), StoreError> {
         let id = row.id.get();
-        if let Some(document) = self.load_document(row)? {
+        // The words of an index that is being cleared are not in it any more.
+        let has_words = self.index_state()?.is_usable();
+        if has_words && let Some(document) = self.load_document(row)? {
             let entry = IndexEntry::new(document);
             let sql = "INSERT INTO search_index (search_index, rowid, words, names, facets)
                        VALUES ('delete', ?1, ?2, ?3, ?4)";
@@ -387,21 +383,5 @@ impl SqliteWriteTx<'_> {
     fn count_documents(&self, documents: i64, words: i64) -> Result<(), StoreError> {
         let sql = "UPDATE search_state SET documents = max(documents + ?1, 0), words = max(words + ?2, 0)";
         self.execute(sql, [documents, words]).map(drop)
-    }
-
-    fn clear_index(&self) -> Result<(), StoreError> {
-        for sql in [
-            "INSERT INTO search_index (search_index) VALUES ('delete-all')",
-            "DELETE FROM search_documents",
-            "DELETE FROM search_vectors",
-            "DELETE FROM search_signs",
-            "UPDATE sessions SET indexed = 0, is_retitled = (is_retitled OR indexed_title IS NOT NULL), indexed_title = NULL,
-                 is_behind = 1
-             WHERE indexed > 0 OR indexed_title IS NOT NULL",
-            "UPDATE search_state SET version = 0, documents = 0, words = 0, erasures = erasures + 1",
-        ] {
-            self.execute(sql, [])?;
-        }
-        Ok(())
     }
 }

@@ -62,8 +62,10 @@ fn replied(cost: Cost) -> SessionEvent {
     }
 }
 
-fn turn_with_model(ids: &dyn IdSource, model: Option<&str>) -> TurnInfo {
+/// Returns a turn of a model as the runtime writes it: the provider is not part of the name.
+fn turn_with_model(ids: &dyn IdSource, provider: Option<&str>, model: Option<&str>) -> TurnInfo {
     let mut info = TurnInfo::new(SessionId::from_source(ids), TurnId::from_source(ids));
+    info.provider = provider.map(Arc::from);
     info.model = model.map(Arc::from);
     info
 }
@@ -92,18 +94,32 @@ async fn adds_up_events(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), S
         format!("{totals:?} after two calls"),
     )?;
     let steps = [
-        (Some("test:first"), Cost::NanoUsd(3), Cost::NanoUsd(3)),
-        (Some("test:second"), Cost::NanoUsd(4), Cost::NanoUsd(7)),
+        (Some("far"), Some("first"), Cost::NanoUsd(3), 3),
+        (Some("near"), Some("second:8b"), Cost::NanoUsd(4), 7),
         // The model of a reply that names none is not known: the last one that is stays.
-        (None, Cost::NanoUsd(0), Cost::NanoUsd(7)),
-        (Some("test:third"), Cost::Unknown, Cost::Unknown),
-        (Some("test:third"), Cost::NanoUsd(1), Cost::Unknown),
+        (Some("odd"), None, Cost::NanoUsd(0), 7),
+        // Imported replies name no provider.
+        (None, Some("third"), Cost::NanoUsd(2), 9),
+        (Some("far"), Some("third"), Cost::NanoUsd(1), 10),
     ];
-    for (model, cost, sum) in steps {
-        let info = turn_with_model(ids, model);
+    for (provider, model, cost, sum) in steps {
+        let info = turn_with_model(ids, provider, model);
         script.add_run_event(&info, replied(cost)).await?;
-        expected.cost = Some(sum);
-        expected.model = model.map(Arc::from).or(expected.model);
+        expected.cost = Some(Cost::NanoUsd(sum));
+        if let Some(model) = model {
+            expected.model = Some(model.into());
+            expected.provider = provider.map(Arc::from);
+        }
+        let totals = script.row().await?.totals;
+        ensure(
+            totals.as_ref() == Some(&expected),
+            format!("{totals:?}, not {expected:?}"),
+        )?;
+    }
+    for cost in [Cost::Unknown, Cost::NanoUsd(1)] {
+        let info = turn_with_model(ids, Some("far"), Some("third"));
+        script.add_run_event(&info, replied(cost)).await?;
+        expected.cost = Some(Cost::Unknown);
         let totals = script.row().await?.totals;
         ensure(
             totals.as_ref() == Some(&expected),
@@ -203,7 +219,8 @@ async fn filters_by_model_and_parent(
 ) -> Result<(), String> {
     // A name that no other rule uses: the store may hold anything already.
     let name = SessionId::from_source(ids).to_string();
-    let full = format!("test:{name}");
+    let tagged = format!("{name}:8b");
+    let full = format!("far:{tagged}");
     let mut root = SessionScript::new(store, ids);
     let mut agent = SessionScript::new(store, ids);
     let mut former = SessionScript::new(store, ids);
@@ -211,21 +228,25 @@ async fn filters_by_model_and_parent(
     request.parent = Some(root.session);
     let lease = store.acquire_lease(request).await.map_err(error_text)?;
     store.release_lease(&lease).await.map_err(error_text)?;
-    let info = turn_with_model(ids, Some(&full));
+    let info = turn_with_model(ids, Some("far"), Some(&tagged));
     for script in [&mut former, &mut root] {
         script.add_run_event(&info, replied(Cost::Unknown)).await?;
     }
     agent.set_fence(lease.fence);
     agent.add_run_event(&info, replied(Cost::Unknown)).await?;
-    let other = turn_with_model(ids, Some("test:another"));
+    let other = turn_with_model(ids, Some("far"), Some("another"));
     former.add_run_event(&other, replied(Cost::Unknown)).await?;
+    let other_full = format!("near:{tagged}");
     let mut both = vec![root.session, agent.session];
     both.sort();
     for (model, without_agents, expected) in [
         (full.as_str(), false, both.clone()),
-        (name.as_str(), false, both),
-        (name.as_str(), true, vec![root.session]),
-        ("test", false, vec![]),
+        (tagged.as_str(), false, both),
+        (tagged.as_str(), true, vec![root.session]),
+        (other_full.as_str(), false, vec![]),
+        (name.as_str(), false, vec![]),
+        ("8b", false, vec![]),
+        ("far", false, vec![]),
     ] {
         let filter = SessionFilter {
             model: Some(model.into()),

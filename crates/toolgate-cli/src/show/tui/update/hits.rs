@@ -80,8 +80,8 @@ pub(super) fn handle_hit_key(window: &mut OverlayWindow, key: KeyEvent) -> Optio
     Some(Vec::new())
 }
 
-/// Searches for the words if they are new; otherwise opens the selected hit. A session of another
-/// directory is only read: here its tools would work on other files.
+/// Searches for the words if they are new; otherwise opens the selected hit, or shows one that is only
+/// read.
 pub(super) fn submit(
     app: &mut ChatApp,
     words: String,
@@ -99,7 +99,7 @@ pub(super) fn submit(
         _ if words.trim().is_empty() => show_info("write what to search for"),
         _ if is_new => vec![UiEffect::SearchSessions(words)],
         None => Vec::new(),
-        Some(hit) if hit.elsewhere.is_some() => vec![UiEffect::ShowHit(Box::new(hit))],
+        Some(hit) if hit.is_only_read() => vec![UiEffect::ShowHit(Box::new(hit))],
         Some(hit) => {
             let effects = change_session(app, SessionChange::Resume(hit.session));
             if !app.at_work {
@@ -112,7 +112,7 @@ pub(super) fn submit(
 
 #[cfg(test)]
 mod tests {
-    use toolgate::value::SessionId;
+    use toolgate::{search::SearchSnippet, value::SessionId};
     use uuid::Uuid;
 
     use super::*;
@@ -124,8 +124,13 @@ mod tests {
             sequence: 1,
             what: "user".into(),
             at: "today".into(),
-            snippet: "deploy the walrus\u{1b}[2J".into(),
+            snippet: SearchSnippet {
+                text: "deploy the walrus\u{1b}[2J".into(),
+                matches: std::iter::once(11..17).collect(),
+                ..SearchSnippet::default()
+            },
             elsewhere: elsewhere.map(str::to_owned),
+            imported_from: None,
         }
     }
 
@@ -165,6 +170,25 @@ mod tests {
         let read = UiEffect::ShowHit(Box::new(hit(2, Some("/elsewhere"))));
         assert_eq!(stage.press_keys("Enter"), std::slice::from_ref(&read));
         assert_eq!(stage.press_keys("Right"), [read]);
+    }
+
+    #[test]
+    fn a_hit_of_an_imported_session_is_read_and_not_resumed() {
+        let mut stage = UiStage::new();
+        stage.press_keys("Ctrl-G");
+        stage.type_text("walrus");
+        stage.press_keys("Enter");
+        let mut imported = hit(3, None);
+        imported.imported_from = Some("claude".into());
+        let hits = SessionHits {
+            query: "walrus".into(),
+            hits: vec![imported.clone()],
+            remarks: Vec::new(),
+        };
+        stage.apply_message(UiMessage::HitsFound(Ok(hits)));
+        assert!(stage.render_screen(80, 24).contains("imported from claude"));
+        let read = UiEffect::ShowHit(Box::new(imported));
+        assert_eq!(stage.press_keys("Enter"), [read]);
     }
 
     #[test]

@@ -26,7 +26,9 @@ impl<'a> Talk<'a> {
         let mut turn = TurnInfo::new(session, TurnId::from_source(ids));
         turn.agent_id = Some(AgentId::from("a1"));
         turn.agent_name = Some("scout".into());
-        turn.model = Some("big-1".into());
+        // As the runtime writes it: the provider is not part of the name, which may have a colon.
+        turn.provider = Some("far".into());
+        turn.model = Some("big:1".into());
         Self {
             store,
             session,
