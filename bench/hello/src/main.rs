@@ -85,6 +85,7 @@ fn peak_kib() -> Option<u64> {
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .expect("a runtime can be made");
     if std::env::args().nth(1).is_none() {

@@ -647,7 +647,7 @@ mod on_postgres {
         assert_eq!(store.check().await.expect("checks"), []);
         let damage = "DELETE FROM events WHERE sequence = 2;
                       UPDATE entries SET body = '{\"n\":9}' WHERE counter = 3;
-                      DELETE FROM keyed_records";
+                      DELETE FROM records";
         database.run(damage).await;
         let expected = [
             IntegrityProblem::Log {

@@ -619,7 +619,7 @@ async fn fill_budget(store: &StoreHandle) {
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v13.sqlite");
+    let path = fixture("v14.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
     fill_13(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
@@ -769,7 +769,7 @@ mod on_postgres {
     #[tokio::test]
     #[ignore = "writes the fixture of the newest version"]
     async fn write_the_fixture() {
-        let path = fixture("v13.postgres.sql");
+        let path = fixture("v14.postgres.sql");
         assert!(!path.exists(), "a fixture is never changed");
         let database = TestDatabase::create().await.expect("a server");
         let store = PostgresStore::connect(&database.url())
@@ -789,7 +789,7 @@ mod on_postgres {
             .filter(|line| !line.is_empty() && !line.starts_with("--") && !line.starts_with('\\'));
         let lines: Vec<&str> = lines.collect();
         let head =
-            "-- A database of schema version 13, as pg_dump --inserts wrote it. Never changed.";
+            "-- A database of schema version 14, as pg_dump --inserts wrote it. Never changed.";
         fs::write(path, format!("{head}\n{}\n", lines.join("\n"))).expect("writes");
         database.drop().await;
     }
