@@ -397,7 +397,7 @@ impl Call {
     }
 
     /// Returns the provider's id, which may be empty or used twice.
-    pub fn provider_call_id(&self) -> &str {
+    pub fn provider_call_id(&self) -> &Arc<str> {
         &self.fixed.provider_call_id
     }
 

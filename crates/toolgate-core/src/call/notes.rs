@@ -76,6 +76,15 @@ pub struct NoteFields {
     /// The scope under which the call ran.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<Value>,
+    /// The version of the policy that judged the call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_version: Option<Arc<str>>,
+    /// The location of the receipt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receipt_uri: Option<String>,
+    /// True if the summary only repeats the tool, its status and its duration.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain_summary: bool,
     /// Anything else, by key.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
@@ -94,13 +103,29 @@ impl NoteFields {
     /// Checks whether a tool or layer noted anything, beside the runtime's trail.
     pub fn has_remarks(&self) -> bool {
         let said = self.summary.is_some()
+            || self.plain_summary
             || self.description.is_some()
             || self.kind.is_some()
             || self.hints.is_some();
-        said || self.consent.is_some()
+        let judged = self.policy_version.is_some() || self.receipt_uri.is_some();
+        said || judged
+            || self.consent.is_some()
             || self.scope.is_some()
             || !self.metadata.is_empty()
             || !self.superseded.is_empty()
+    }
+
+    /// Returns the location of the receipt. Earlier versions noted it in the metadata.
+    pub fn receipt_location(&self) -> Option<&str> {
+        let earlier = || self.metadata.get(keys::RECEIPT_URI.name())?.as_str();
+        self.receipt_uri.as_deref().or_else(earlier)
+    }
+
+    /// Checks whether the summary only repeats the tool, its status and its duration. Earlier versions
+    /// noted that in the metadata.
+    pub fn has_plain_summary(&self) -> bool {
+        let earlier = self.metadata.get(keys::PLAIN_SUMMARY.name());
+        self.plain_summary || earlier == Some(&Value::Bool(true))
     }
 
     /// Returns the layers that changed the field at `pointer`, or something above or below it.
@@ -137,6 +162,19 @@ impl NoteFields {
         merge_field(&mut self.hints, &inner.hints, "hints", &mut lost);
         merge_field(&mut self.consent, &inner.consent, "consent", &mut lost);
         merge_field(&mut self.scope, &inner.scope, "scope", &mut lost);
+        merge_field(
+            &mut self.policy_version,
+            &inner.policy_version,
+            "policy_version",
+            &mut lost,
+        );
+        merge_field(
+            &mut self.receipt_uri,
+            &inner.receipt_uri,
+            "receipt_uri",
+            &mut lost,
+        );
+        self.plain_summary |= inner.plain_summary;
         for (key, value) in &inner.metadata {
             match self.metadata.get(key) {
                 None => drop(self.metadata.insert(key.clone(), value.clone())),

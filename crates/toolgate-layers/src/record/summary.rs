@@ -1,12 +1,16 @@
 //! Writes a one-line summary of every call for people.
 
-use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use toolgate_core::{
     Band, Call, Layer, LayerCapabilities, Next, Outcome, SettledOutcome, ToolHints, ToolKind,
-    note_keys, run_contained_sync, serialized_word,
+    run_contained_sync, serialized_word,
 };
 
 use crate::{
@@ -103,7 +107,7 @@ impl Summary {
                 let mut line = String::with_capacity(64);
                 pieces
                     .iter()
-                    .for_each(|piece| line.push_str(&piece.fill_text(call, settled, took)));
+                    .for_each(|piece| piece.write_text(&mut line, call, settled, took));
                 line
             }
             (SummaryFormat::Template(_), None) => return None,
@@ -201,7 +205,7 @@ fn fill_notes(settled: &mut SettledOutcome, call: &Call, line: Option<String>, p
     // Screens show tool, status and duration anyway, so they leave out a line that only repeats
     // them.
     if plain && line.is_some() {
-        notes.insert(note_keys::PLAIN_SUMMARY, &true);
+        notes.plain_summary = true;
     }
     notes.summary = notes.summary.take().or(line);
     notes.kind = notes.kind.or(kind);
@@ -221,35 +225,38 @@ impl TemplatePiece {
         })
     }
 
-    /// Returns the text for a piece.
-    fn fill_text<'a>(
-        &'a self,
-        call: &'a Call,
+    /// Writes the text for a piece to the line.
+    fn write_text(
+        &self,
+        line: &mut String,
+        call: &Call,
         settled: &SettledOutcome,
         took: Option<Duration>,
-    ) -> Cow<'a, str> {
+    ) {
+        let tool = call.tool.as_str();
         match self {
-            Self::Text(text) => text.into(),
-            Self::Tool => call.tool.as_str().into(),
-            Self::Label => call
-                .annotations()
-                .long_running
-                .as_deref()
-                .unwrap_or(call.tool.as_str())
-                .into(),
-            Self::Status => settled.status.text().into(),
-            Self::Duration => match took {
-                Some(took) if took < Duration::from_secs(10) => {
-                    format!("{} ms", took.as_millis()).into()
-                }
-                Some(took) => format!("{} s", took.as_secs()).into(),
-                None => "an unknown time".into(),
-            },
+            Self::Text(text) => line.push_str(text),
+            Self::Tool => line.push_str(tool),
+            Self::Label => {
+                line.push_str(call.annotations().long_running.as_deref().unwrap_or(tool));
+            }
+            Self::Status => line.push_str(settled.status.text()),
+            Self::Duration => write_duration(line, took),
             Self::Kind => {
-                serialized_word(&call.annotations().kind.unwrap_or(ToolKind::Other)).into()
+                let kind = call.annotations().kind.unwrap_or(ToolKind::Other);
+                line.push_str(&serialized_word(&kind));
             }
         }
     }
+}
+
+fn write_duration(line: &mut String, took: Option<Duration>) {
+    let written = match took {
+        Some(took) if took < Duration::from_secs(10) => write!(line, "{} ms", took.as_millis()),
+        Some(took) => write!(line, "{} s", took.as_secs()),
+        None => write!(line, "an unknown time"),
+    };
+    written.expect("a text can be written to");
 }
 
 /// Parses a template.

@@ -102,11 +102,7 @@ async fn every_settled_outcome_carries_the_version_of_the_policy() {
             .and_then(|settled| settled.notes.fields())
             .expect("notes")
             .clone();
-        assert_eq!(
-            notes.metadata.get("policy_version"),
-            Some(&json!(version)),
-            "{tool}"
-        );
+        assert_eq!(notes.policy_version.as_deref(), Some(&*version), "{tool}");
     }
 }
 

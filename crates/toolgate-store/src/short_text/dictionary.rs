@@ -3,8 +3,8 @@
 /// Ranges that events, records and receipts have in common, with the frequent ones first: a small
 /// offset has fewer digits.
 ///
-/// It is part of the stored format and never changes. Another dictionary would begin its references
-/// with another character.
+/// It is part of the stored format: what is here stays where it is, and ranges are only added at the
+/// end, with a new schema version of the database.
 pub(super) const DICTIONARY: &str = concat!(
     // The layers of a call in its audit and its outcome.
     r#"Z","changed":false,"attempt":1},{"name":"receipts","band":"record","status":"ok","started_at":""#,
@@ -100,4 +100,18 @@ pub(super) const DICTIONARY: &str = concat!(
     r#"","request":{"provider_call_id":""#,
     r#"\"}"}}}]}}"#,
     r#"{"turn":""#,
+    // Since schema version 14: receipts of version 3, and notes with fields of their own.
+    r#","kind":"read","layers":[{"band":"record","duration_us":"#,
+    r#","name":"summary"},{"band":"shape","duration_us":"#,
+    r#","name":"redact"},{"band":"decide","duration_us":"#,
+    r#","name":"policy","reason":"the tool only reads and no rule forbids it"},{"band":"decide","duration_us":"#,
+    r#","name":"loop_guard"},{"band":"bound","duration_us":"#,
+    r#","name":"timeout"}],"model":""#,
+    r#"","attempts":1,"call_id":""#,
+    r#"","ended_at":"2026-"#,
+    r#"","hints":{"idempotent":true,"read_only":true},"invocation_id":""#,
+    r#"","schema_version":3,"session_id":""#,
+    r#"","kind":"read","hints":{"idempotent":true,"read_only":true},"policy_version":"sha256:"#,
+    r#"","receipt_uri":"toolgate:receipt/main/"#,
+    r#"","plain_summary":true,"layers":[{"name":"receipts","band":"record","status":"ok","started_at":""#,
 );

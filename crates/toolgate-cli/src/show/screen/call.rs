@@ -8,7 +8,7 @@ use toolgate::{
     approval::{ApprovalRequest, ShownRequest},
     event::{Invocation, Phase, ToolEvent},
     layers::FileChange,
-    stack::{NoteFields, Notes, Progress, note_keys},
+    stack::{NoteFields, Notes, Progress},
     value::{Json, Principal, Timestamp},
 };
 
@@ -165,8 +165,7 @@ impl CallView {
     pub fn purpose(&self) -> Option<&str> {
         let notes = self.note_fields();
         // A summary that only repeats tool, status and duration says nothing about the purpose.
-        let written =
-            notes.filter(|notes| !matches!(notes.get(note_keys::PLAIN_SUMMARY), Ok(Some(true))));
+        let written = notes.filter(|notes| !notes.has_plain_summary());
         let summary = written.and_then(|notes| notes.summary.as_deref());
         let stated = || self.question.as_ref()?.stated_reason.as_deref();
         let purpose = summary.or_else(stated)?.trim();

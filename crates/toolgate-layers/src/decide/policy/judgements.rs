@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use toolgate_core::{Call, Digest, Next};
 
 /// The policies that judged a call, outermost first. An approval is bound to all of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PolicyJudgements {
-    versions: Vec<Arc<str>>,
+    /// Most stacks have one policy.
+    versions: SmallVec<[Arc<str>; 1]>,
     /// True if one of them judges every call, so that an approval layer needs no condition of its
     /// own.
     all_calls: bool,

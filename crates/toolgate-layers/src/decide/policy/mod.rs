@@ -17,7 +17,7 @@ use std::{
 use moka::{policy::EvictionPolicy, sync::Cache};
 use toolgate_core::{
     Band, Call, CallError, CallId, Digest, ErrorCategory, Layer, LayerCapabilities, Next, Outcome,
-    Refusal, SessionId, ToolName, note_keys, run_contained_sync,
+    Refusal, SessionId, ToolName, run_contained_sync,
 };
 
 use crate::{
@@ -184,7 +184,7 @@ impl Layer for Policy {
             Err(refusal) => refusal,
         };
         // Noted on every outcome, so that receipts name the version of the rules that applied.
-        outcome.with_notes(|notes| notes.insert(note_keys::POLICY_VERSION, &*self.version))
+        outcome.with_notes(|notes| notes.policy_version = Some(self.version.clone()))
     }
 
     fn band(&self) -> Band {

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 use toolgate_core::{
-    CallId, HiddenSessions, SessionFilter, SessionId, Status, ToolName, note_keys,
+    CallId, HiddenSessions, NoteFields, SessionFilter, SessionId, Status, ToolName, note_keys,
 };
 
 use crate::{
@@ -157,12 +157,12 @@ impl Ledger {
         for (call, SettledCall { session, tool, .. }) in left {
             let outcome = self.store.load_outcome(call).await?;
             let notes = outcome.as_ref().and_then(|outcome| outcome.notes.fields());
-            let uri = notes.and_then(|notes| notes.get(note_keys::RECEIPT_URI).ok().flatten());
+            let uri = notes.and_then(NoteFields::receipt_location);
             let lost = notes.is_some_and(|notes| {
                 matches!(notes.get(note_keys::RECEIPT_MISSING), Ok(Some(true)))
             });
             // Without its outcome nothing says that the call had no receipt.
-            if outcome.is_some() && !lost && uri != Some(receipt_uri(self.name(), call)) {
+            if outcome.is_some() && !lost && uri != Some(&*receipt_uri(self.name(), call)) {
                 found.elsewhere += 1;
             } else if self.store.revision(session).await? > 0 {
                 found.missing.push(ComparedCall {

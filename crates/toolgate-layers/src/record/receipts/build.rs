@@ -1,6 +1,6 @@
 //! Builds a receipt from a call and its outcome.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::{Map, Value};
 use toolgate_core::{
@@ -92,15 +92,14 @@ impl Receipt {
             .map(|shown| shown.entry.executor.clone());
         let mut receipt = Self {
             schema_version: Self::SCHEMA_VERSION,
-            receipt_id: call.id,
             receipt_uri: None,
             session_id: turn.session,
             turn_id: turn.turn,
             invocation_id: call.id,
             // The provider's id is foreign text, so it is redacted like any other.
             call_id: copy
-                .copy_text(call.provider_call_id())
-                .unwrap_or_else(|| WITHHELD.to_owned()),
+                .copy_shared(call.provider_call_id())
+                .unwrap_or_else(|| WITHHELD.into()),
             generation: call.generation,
             iteration: turn.iteration,
             emit_order: call.emit_order(),
@@ -168,18 +167,25 @@ impl Receipt {
             .scope
             .as_ref()
             .and_then(|scope| copy.copy_value(scope));
+        self.policy_version = notes
+            .policy_version
+            .as_ref()
+            .and_then(|version| copy.copy_shared(version));
         if !notes.metadata.is_empty() {
-            let kept = copy.copy_map(&notes.metadata);
-            let version = note_keys::POLICY_VERSION.read_from(&kept).ok().flatten();
-            let version_name = version.as_ref().map(|_| note_keys::POLICY_VERSION.name());
-            self.policy_version = version.map(|version| truncate_text(version, MAX_TEXT_CHARS));
-            // Copied without the version, which has a field of its own.
-            let others = kept.iter();
-            let others = others.filter(|(name, _)| Some(name.as_str()) != version_name);
-            self.audit = others
-                .map(|(name, note)| (name.clone(), note.clone()))
-                .collect();
+            self.copy_metadata(&notes.metadata, copy);
         }
+    }
+
+    fn copy_metadata(&mut self, metadata: &Map<String, Value>, copy: &mut RedactedCopier<'_>) {
+        let mut kept = copy.copy_map(metadata).into_owned();
+        // Noted here by earlier versions, whose outcomes may still be handed over.
+        let version = note_keys::POLICY_VERSION.read_from(&kept).ok().flatten();
+        if let Some(version) = version {
+            kept.remove(note_keys::POLICY_VERSION.name());
+            let version = || truncate_text(version, MAX_TEXT_CHARS).into();
+            self.policy_version.get_or_insert_with(version);
+        }
+        self.audit = kept;
     }
 }
 
@@ -316,6 +322,16 @@ impl RedactedCopier<'_> {
             .map(|kept| truncate_text(kept, MAX_TEXT_CHARS))
     }
 
+    /// Does what [`copy_text`](Self::copy_text) does, and copies nothing if nothing has to change.
+    fn copy_shared(&mut self, text: &Arc<str>) -> Option<Arc<str>> {
+        // No text has more characters than bytes.
+        let is_short = text.len() <= MAX_TEXT_CHARS;
+        match self.note_failure(self.keeper.sanitize_text(text))? {
+            Cow::Borrowed(_) if is_short => Some(text.clone()),
+            kept => Some(truncate_text(kept, MAX_TEXT_CHARS).into()),
+        }
+    }
+
     /// Redacts the pointers of changes: field names come from the model and the tool, so they may
     /// be secrets too.
     fn copy_changes(&mut self, changes: Vec<Provenance>) -> Vec<Provenance> {
@@ -350,7 +366,7 @@ impl RedactedCopier<'_> {
         let decision = |note: LayerNote| LayerDecision {
             duration_us: u64::try_from(note.ended_at.since(note.started_at).as_micros())
                 .unwrap_or(u64::MAX),
-            reason: note.reason.as_deref().and_then(|text| self.copy_text(text)),
+            reason: note.reason.as_ref().and_then(|text| self.copy_shared(text)),
             name: note.name,
             band: note.band,
             status: note.status,
@@ -411,17 +427,17 @@ mod tests {
         assert_eq!(
             (
                 receipt.schema_version,
-                receipt.receipt_id,
+                receipt.receipt_id(),
                 receipt.invocation_id
             ),
-            (2, call.id, call.id)
+            (3, call.id, call.id)
         );
         assert_eq!(
             (receipt.session_id, receipt.turn_id),
             (call.turn().session, call.turn().turn)
         );
         assert_eq!(
-            (receipt.call_id.as_str(), receipt.status, receipt.attempts),
+            (&*receipt.call_id, receipt.status, receipt.attempts),
             ("call_1", Status::Ok, 1)
         );
         assert_eq!(
@@ -720,10 +736,7 @@ mod tests {
             .map(|change| change.pointer.as_str())
             .collect();
         assert_eq!(places, ["/a~1b~0/***~1x", "/a~1b~0/[withheld]"]);
-        assert_eq!(
-            (receipt.call_id.as_str(), receipt.redaction_failed),
-            ("***", true)
-        );
+        assert_eq!((&*receipt.call_id, receipt.redaction_failed), ("***", true));
     }
 
     #[tokio::test]

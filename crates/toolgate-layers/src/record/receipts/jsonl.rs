@@ -352,10 +352,7 @@ mod tests {
             .notes
             .fields()
             .expect("notes");
-        notes.metadata["receipt_uri"]
-            .as_str()
-            .expect("text")
-            .to_owned()
+        notes.receipt_location().expect("a location").to_owned()
     }
 
     #[tokio::test]

@@ -128,9 +128,7 @@ impl Receipts {
         };
         match self.write_receipt(&passage, settled).await {
             Ok(None) => outcome,
-            Ok(Some(uri)) => {
-                outcome.with_notes(|notes| notes.insert(note_keys::RECEIPT_URI, &*uri))
-            }
+            Ok(Some(uri)) => outcome.with_notes(|notes| notes.receipt_uri = Some(uri)),
             Err(error) => {
                 let lost = || format!("the receipt of {} was lost: {error}", passage.call.id);
                 Self::lost_receipt_outcome(passage.next, settled, self.lost.get_or_init(lost))

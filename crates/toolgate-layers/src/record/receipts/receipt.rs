@@ -62,7 +62,7 @@ pub struct Receipt {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
     /// The provider's id of the call; a label only.
-    pub call_id: String,
+    pub call_id: Arc<str>,
     /// The changes of arguments and result, by layer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Provenance>,
@@ -78,7 +78,8 @@ pub struct Receipt {
     /// A longer reason in free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The position in the model's message.
+    /// The position in the model's message; absent in JSON for the first.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub emit_order: u32,
     /// The time the call left the stack.
     pub ended_at: Timestamp,
@@ -95,8 +96,8 @@ pub struct Receipt {
     /// The fingerprint of the tool, if the model saw it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fingerprint: Option<Digest>,
-    /// The number of times the call was suspended before.
-    #[serde(default)]
+    /// The number of times the call was suspended before; absent in JSON if it never was.
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u32,
     /// The known effects of the tool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +120,7 @@ pub struct Receipt {
     pub model: Option<Arc<str>>,
     /// The version of the policy that judged the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy_version: Option<String>,
+    pub policy_version: Option<Arc<str>>,
     /// The principal on whose behalf the call ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<Principal>,
@@ -130,9 +131,6 @@ pub struct Receipt {
     /// otherwise the text that the model read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The receipt's id, which is the invocation's id. A call that settles again after the loss of
-    /// its process has the same id.
-    pub receipt_id: CallId,
     /// The location of this copy. In the copy of a sink without locations of its own, that of the
     /// record which was written before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -174,7 +172,8 @@ pub struct LayerDecision {
     /// True if it answered without running the layers below.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub answered: bool,
-    /// The number of the attempt, from 1.
+    /// The number of the attempt, from 1; absent in JSON for the first.
+    #[serde(default = "first_attempt", skip_serializing_if = "is_first_attempt")]
     pub attempt: u32,
     /// The layer's band.
     pub band: Band,
@@ -190,9 +189,30 @@ pub struct LayerDecision {
     pub name: LayerName,
     /// The layer's own reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The state in which the call left the layer.
+    pub reason: Option<Arc<str>>,
+    /// The state in which the call left the layer; absent in JSON for `ok`.
+    #[serde(default = "ok_status", skip_serializing_if = "is_ok_status")]
     pub status: LayerStatus,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+fn first_attempt() -> u32 {
+    1
+}
+
+fn is_first_attempt(attempt: &u32) -> bool {
+    *attempt == first_attempt()
+}
+
+fn ok_status() -> LayerStatus {
+    LayerStatus::Settled(Status::Ok)
+}
+
+fn is_ok_status(status: &LayerStatus) -> bool {
+    *status == ok_status()
 }
 
 /// The approval in a receipt.
@@ -226,9 +246,16 @@ pub struct ReceiptApproval {
 }
 
 impl Receipt {
-    /// The current version. Receipts of an earlier version contain less; since version 2,
-    /// commitments to redacted values are part of the digests.
-    pub const SCHEMA_VERSION: u32 = 2;
+    /// The current version. Since version 2, commitments to redacted values are part of the digests;
+    /// version 3 leaves out what follows from the rest: the receipt's id, and numbers and states of
+    /// layers that are as usual.
+    pub const SCHEMA_VERSION: u32 = 3;
+
+    /// Returns the receipt's id, which is the invocation's id. A call that settles again after the
+    /// loss of its process has the same id.
+    pub fn receipt_id(&self) -> CallId {
+        self.invocation_id
+    }
 
     /// Checks whether this approver took part in the decision.
     pub(crate) fn is_approved_by(&self, approver: &Principal) -> bool {
@@ -240,5 +267,52 @@ impl Receipt {
                 .consent
                 .as_ref()
                 .is_some_and(|consent| consent.decided_by == *approver)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_receipt_of_an_earlier_version_says_what_a_new_one_leaves_out() {
+        let id = "00000000-0000-0000-0000-000000000001";
+        let written = json!({
+            "attempts": 1,
+            "call_id": "c",
+            "ended_at": "2026-11-19T00:00:01.000000Z",
+            "invocation_id": id,
+            "iteration": 0,
+            "layers": [{ "band": "decide", "duration_us": 3, "name": "policy" }],
+            "schema_version": 3,
+            "session_id": id,
+            "started_at": "2026-11-19T00:00:00.000000Z",
+            "status": "ok",
+            "tool_name": "t",
+            "turn_id": id,
+        });
+        let mut earlier = written.clone();
+        earlier["emit_order"] = 0.into();
+        earlier["generation"] = 0.into();
+        earlier["receipt_id"] = id.into();
+        earlier["layers"][0]["attempt"] = 1.into();
+        earlier["layers"][0]["status"] = "ok".into();
+        let read = |value| serde_json::from_value::<Receipt>(value).expect("a receipt");
+        let receipt = read(earlier);
+        assert_eq!(receipt, read(written.clone()));
+        assert_eq!(receipt.receipt_id().to_string(), id);
+        assert_eq!(receipt.layers[0].attempt, 1);
+        assert_eq!(receipt.layers[0].status, LayerStatus::Settled(Status::Ok));
+        assert_eq!(serde_json::to_value(&receipt).expect("writes"), written);
+    }
+
+    #[test]
+    fn what_is_not_as_usual_is_written() {
+        let unusual = json!({
+            "attempt": 2, "band": "bound", "duration_us": 3, "name": "timeout", "status": "timeout",
+        });
+        let layer: LayerDecision = serde_json::from_value(unusual.clone()).expect("a layer");
+        assert_eq!(serde_json::to_value(&layer).expect("writes"), unusual);
     }
 }

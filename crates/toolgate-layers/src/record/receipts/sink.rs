@@ -247,7 +247,7 @@ mod tests {
             .fields()
             .expect("notes")
             .clone();
-        assert_eq!(notes.metadata["receipt_uri"], "file:///r#L1");
+        assert_eq!(notes.receipt_location(), Some("file:///r#L1"));
         for uri in [None, Some("file:///r#L2")] {
             let failing = receipt_fn(async |_| Err(SinkError::new("disk full")));
             let lost = BothReceipts::new(noting("local", uri), failing);

@@ -29,8 +29,8 @@ const SESSION_PLACEHOLDER: &str = "{session}";
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// let call = call("echo");
 /// let outcome = echo_under(Receipts::to_store()).run(call.clone()).await;
-/// let uri = &outcome.settled().unwrap().notes.fields().unwrap().metadata["receipt_uri"];
-/// assert_eq!(*uri, format!("toolgate:receipt/main/{}", call.id));
+/// let notes = outcome.settled().unwrap().notes.fields().unwrap();
+/// assert_eq!(notes.receipt_location().unwrap(), format!("toolgate:receipt/main/{}", call.id));
 /// let ledger = Ledger::main(call.env().store().clone());
 /// assert_eq!(ledger.find_receipt(call.id).await.unwrap().unwrap().receipt.tool_name, "echo");
 /// # });

@@ -231,14 +231,18 @@ fn sort_fields(value: Value) -> Value {
     }
 }
 
-/// Removes fields, at any depth.
+/// Removes fields, at any depth. A map that has no other fields is removed with them.
 pub fn remove_fields(value: &mut Value, fields: &[&str]) {
+    let is_empty = |value: &Value| value.as_object().is_some_and(Map::is_empty);
     match value {
-        Value::Object(map) => {
-            map.retain(|key, value| !fields.contains(&key.as_str()) && !value.is_null());
-            map.values_mut()
-                .for_each(|value| remove_fields(value, fields));
-        }
+        Value::Object(map) => map.retain(|key, value| {
+            if fields.contains(&key.as_str()) || value.is_null() {
+                return false;
+            }
+            let was_empty = is_empty(value);
+            remove_fields(value, fields);
+            was_empty || !is_empty(value)
+        }),
         Value::Array(items) => items
             .iter_mut()
             .for_each(|item| remove_fields(item, fields)),

@@ -46,10 +46,7 @@ impl RuleSet {
                 PolicyEffect::Ask,
                 "no rule allows this and the tool may change something",
             ),
-            PolicyFallback::AskWrites => (
-                PolicyEffect::Allow,
-                "the tool only reads and no rule forbids it",
-            ),
+            PolicyFallback::AskWrites => return Judgement::allowed_read(),
             PolicyFallback::Allow => (PolicyEffect::Allow, "no rule forbids it"),
             PolicyFallback::Ask => (PolicyEffect::Ask, "no rule allows this"),
             PolicyFallback::Deny => (PolicyEffect::Deny, "no rule allows this"),

@@ -1,6 +1,6 @@
 //! The answer of a policy about one call.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::PolicyEffect;
 
@@ -25,6 +25,18 @@ impl Judgement {
             other
         } else {
             self
+        }
+    }
+
+    /// Returns the judgement of most calls: nothing forbids a tool that only reads.
+    pub(super) fn allowed_read() -> Self {
+        static REASON: LazyLock<Arc<str>> =
+            LazyLock::new(|| "the tool only reads and no rule forbids it".into());
+        Self {
+            effect: PolicyEffect::Allow,
+            rule: None,
+            reason: REASON.clone(),
+            each_time: false,
         }
     }
 
