@@ -20,7 +20,7 @@ use crate::{
         checks::PassViolation,
         panic::{PanicReport, contain_panic, contain_panic_sync, poll_quietly, run_quietly},
         trail::{LayerVisit, NO_PARENT},
-        waiting::{PassedLayers, ReadyOutcome, wake_layers},
+        waiting::{PassedLayers, PassedOutcome, ReadyOutcome, wake_layers, wake_next_layer},
     },
 };
 
@@ -208,7 +208,13 @@ impl StackPosition {
 
     /// Enters the layers above this position that waited for the outcome and want it.
     async fn wake_passed(&self, call: &Call, outcome: Outcome) -> Outcome {
-        wake_layers(self, call, outcome).await
+        match wake_next_layer(self, call, self.passed, outcome) {
+            PassedOutcome::Done(outcome) => outcome,
+            // Boxed because it is rare: the future of every layer stays small without it.
+            PassedOutcome::Woken { layer, above } => {
+                Box::pin(wake_layers(self, call, layer, above)).await
+            }
+        }
     }
 }
 
@@ -261,7 +267,7 @@ where
     let outcome = run.leave_layer(entry, place.parent, outcome);
     // Before the guard ends the pass: a woken layer of the pass may run the call again.
     match waited_for {
-        Some(call) => Box::pin(place.wake_passed(&call, outcome)).await,
+        Some(call) => place.wake_passed(&call, outcome).await,
         None => outcome,
     }
 }
@@ -316,7 +322,7 @@ async fn execute_call(place: StackPosition, call: Call) -> Outcome {
     let outcome = run_attempt(&place.run, call).await;
     let outcome = place.run.hand_up(place.parent, outcome);
     match waited_for {
-        Some(call) => Box::pin(place.wake_passed(&call, outcome)).await,
+        Some(call) => place.wake_passed(&call, outcome).await,
         None => outcome,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::BoxFuture;
+
 use crate::{
     Call, Outcome,
     stack::{
@@ -63,23 +65,53 @@ impl ReadyOutcome {
     }
 }
 
+/// The outcome of a call behind layers that it has passed.
+pub(super) enum PassedOutcome {
+    /// No layer wants it, or none is left.
+    Done(Outcome),
+    /// A layer wants it and was entered; those above it have not been asked yet.
+    Woken {
+        layer: BoxFuture<'static, Outcome>,
+        above: PassedLayers,
+    },
+}
+
 /// Enters the layers that were passed above `below` and want the outcome, innermost first, each with
 /// what the one before it has made of it.
 pub(super) async fn wake_layers(
     below: &StackPosition,
     call: &Call,
-    mut outcome: Outcome,
+    first: BoxFuture<'static, Outcome>,
+    mut above: PassedLayers,
 ) -> Outcome {
+    let mut outcome = first.await;
+    loop {
+        match wake_next_layer(below, call, above, outcome) {
+            PassedOutcome::Done(outcome) => return outcome,
+            PassedOutcome::Woken { layer, above: left } => {
+                outcome = layer.await;
+                above = left;
+            }
+        }
+    }
+}
+
+/// Asks the passed layers whether they want the outcome, and enters the innermost one that does.
+pub(super) fn wake_next_layer(
+    below: &StackPosition,
+    call: &Call,
+    mut passed: PassedLayers,
+    mut outcome: Outcome,
+) -> PassedOutcome {
     let run = &below.run;
-    let mut passed = below.passed;
     while let Some(at) = passed.pop_innermost() {
         let frame = &run.plan.frames[at];
         let is_above_seal = at < run.plan.seal_at;
         let known = below.unsealed.as_ref().filter(|_| is_above_seal);
         let call = known.unwrap_or(call);
         // User code that may panic. Fail closed: what the layer would have done is not known.
-        outcome = match contain_panic_sync(|| frame.layer.wants_outcome(call, &outcome)) {
-            Ok(false) => continue,
+        match contain_panic_sync(|| frame.layer.wants_outcome(call, &outcome)) {
+            Ok(false) => {}
             Ok(true) => {
                 let place = StackPosition {
                     run: run.clone(),
@@ -93,14 +125,17 @@ pub(super) async fn wake_layers(
                     unsealed: None,
                     ready: Some(ReadyOutcome::new(outcome)),
                 };
-                frame.layer.clone().enter_boxed(place, call.clone()).await
+                return PassedOutcome::Woken {
+                    layer: frame.layer.clone().enter_boxed(place, call.clone()),
+                    above: passed,
+                };
             }
             Err(report) => {
                 let what = "it panicked while checking whether it wants the outcome";
                 let failed = layer_failure(&frame.name, what, Some(report));
-                run.hand_up(below.parent, failed)
+                outcome = run.hand_up(below.parent, failed);
             }
-        };
+        }
     }
-    outcome
+    PassedOutcome::Done(outcome)
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 
 use crate::{
     CallId, Event, IllegalEvent, InputKind, Invocation, Phase, Status, ToolEvent, TurnEvent,
@@ -28,7 +29,7 @@ pub struct Turn {
     index: HashMap<CallId, usize>,
     /// Slots that may have become runnable or askable since the last `next`, which decides by
     /// phase.
-    fresh: Vec<usize>,
+    fresh: SmallVec<[usize; 4]>,
     unsettled: usize,
     stopped: bool,
     continued: bool,
@@ -52,7 +53,7 @@ pub struct InvocationSlot {
 }
 
 impl InvocationSlot {
-    fn mark_fresh(&mut self, at: usize, fresh: &mut Vec<usize>) {
+    fn mark_fresh(&mut self, at: usize, fresh: &mut SmallVec<[usize; 4]>) {
         if !std::mem::replace(&mut self.fresh, true) {
             fresh.push(at);
         }
@@ -235,7 +236,7 @@ impl Turn {
             info,
             slots,
             index,
-            fresh: Vec::new(),
+            fresh: SmallVec::new(),
             unsettled,
             stopped: false,
             continued: false,
@@ -391,7 +392,7 @@ impl Turn {
         let fresh = std::mem::take(&mut self.fresh);
         if !self.stopped && !fresh.is_empty() {
             let mut run = Vec::new();
-            let mut ask = Vec::new();
+            let mut ask = SmallVec::<[usize; 4]>::new();
             for at in fresh {
                 let slot = &mut self.slots[at];
                 slot.fresh = false;

@@ -41,6 +41,9 @@ use crate::{
     schedule::{self, TaskSpawner},
 };
 
+/// The number of events of most writes.
+const USUAL_EVENTS: usize = 8;
+
 /// The log of one session. Clones share it.
 #[derive(Clone)]
 pub struct Journal(Arc<JournalWriter>);
@@ -345,6 +348,9 @@ impl Journal {
             return WriteAck::Now(Err(error.clone()));
         }
         let before = state.sequence;
+        if state.waiting.events.is_empty() {
+            state.waiting.events.reserve(USUAL_EVENTS);
+        }
         for draft in drafts {
             let sequence = state.sequence + 1;
             match draft.into_event(sequence, now) {

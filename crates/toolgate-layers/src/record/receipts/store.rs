@@ -1,6 +1,6 @@
 //! Seals receipts into a ledger of the store, in the same write as the outcome.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use futures::future::BoxFuture;
 use toolgate_core::{
@@ -149,7 +149,11 @@ impl ReceiptSink for StoreReceipts {
 
 /// Returns the URI of the receipt of an invocation, as outcomes have it.
 pub(crate) fn receipt_uri(ledger: &LedgerName, invocation: CallId) -> String {
-    format!("toolgate:receipt/{ledger}/{invocation}")
+    const SCHEME: &str = "toolgate:receipt/";
+    const ID_BYTES: usize = 36;
+    let mut uri = String::with_capacity(SCHEME.len() + ledger.as_str().len() + 1 + ID_BYTES);
+    write!(uri, "{SCHEME}{ledger}/{invocation}").expect("a text can be written to");
+    uri
 }
 
 /// Converts a store error, with its cause, for the operator.

@@ -340,7 +340,9 @@ impl SessionRun {
         let mut request = TurnRequest::for_turn(info, view, calls).provider_calls(ran);
         // One write: a reply without its calls, or calls without their reply, could not be resumed.
         request.events = events;
-        request.records = vec![record];
+        // With room for the records of the turn.
+        request.records = Vec::with_capacity(4);
+        request.records.push(record);
         request.after = after;
         // The conversation has the results of that turn, so it is settled.
         request.trusted = true;

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use smallvec::SmallVec;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use toolgate_core::{
@@ -96,7 +97,7 @@ pub(crate) struct InvocationState {
     /// The arguments with which an external executor runs the tool.
     pub(crate) outside: Option<Arguments>,
     /// Ledger entries to seal with the outcome, each with the pass that produced it.
-    entries: Vec<(StackEntry, LedgerDraft)>,
+    entries: SmallVec<[(StackEntry, LedgerDraft); 1]>,
     /// Records of layers to write with the outcome, each with the pass that produced it.
     records: Vec<(StackEntry, RecordKey, Json)>,
     /// Records of layers to write with the start or the outcome, whichever comes first.
@@ -131,7 +132,7 @@ impl InvocationState {
             cancel,
             ran,
             outside: None,
-            entries: Vec::new(),
+            entries: SmallVec::new(),
             records: Vec::new(),
             unwritten: Vec::new(),
         }
@@ -139,7 +140,7 @@ impl InvocationState {
 
     /// Drops the entries and records of a pass whose outcome was not written.
     fn forget_pass(&mut self, pass: StackEntry) {
-        self.entries.retain(|(of, _)| *of != pass);
+        self.entries.retain(|entry| entry.0 != pass);
         self.records.retain(|(of, ..)| *of != pass);
     }
 

@@ -213,7 +213,7 @@ impl OpenTurn {
         }
         let pass = StackEntry::for_call(call);
         let entries = &mut state.work[call.emit_order() as usize].entries;
-        entries.retain(|(of, kept)| *of != pass || kept.ledger != entry.ledger);
+        entries.retain(|kept| kept.0 != pass || kept.1.ledger != entry.ledger);
         entries.push((pass, entry));
     }
 
