@@ -100,7 +100,7 @@ pub(super) const DICTIONARY: &str = concat!(
     r#"","request":{"provider_call_id":""#,
     r#"\"}"}}}]}}"#,
     r#"{"turn":""#,
-    // Since schema version 14: receipts of version 3, and notes with fields of their own.
+    // Since schema version 15: receipts of version 3, and notes with fields of their own.
     r#","kind":"read","layers":[{"band":"record","duration_us":"#,
     r#","name":"summary"},{"band":"shape","duration_us":"#,
     r#","name":"redact"},{"band":"decide","duration_us":"#,
