@@ -407,14 +407,24 @@ impl WindowWord {
             hash: bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }
     }
+
+    /// Returns bits of the hash that no slot depends on, at the place where an index has them.
+    fn tag(self) -> u32 {
+        (self.hash >> 16) as u32 & !PLACE_MASK
+    }
 }
 
 /// Places of a window, by the eight bytes that begin there; one for each hash.
 struct PlaceIndex {
-    /// One more than the place; zero for none.
+    /// In the lower bits, one more than the place, or zero for none; above them, more bits of its hash, so
+    /// that the window is not read for other words.
     places: Vec<u32>,
     bits: u32,
 }
+
+/// The number of bits of a place in an index.
+const PLACE_BITS: u32 = 20;
+const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 impl PlaceIndex {
     fn new(bits: u32) -> Self {
@@ -429,22 +439,28 @@ impl PlaceIndex {
     }
 
     fn add(&mut self, word: WindowWord, at: usize) {
-        let slot = self.slot(word);
-        // A place beyond four gigabytes is not found, which only costs space.
-        self.places[slot] = u32::try_from(at + 1).unwrap_or(0);
+        // A place beyond a megabyte is not found, which only costs space.
+        if at < PLACE_MASK as usize {
+            let slot = self.slot(word);
+            self.places[slot] = word.tag() | (at as u32 + 1);
+        }
     }
 
     /// Adds a place, unless one at or behind `oldest` is there: the fewer events are referred to,
     /// the fewer have to be read.
     fn add_behind(&mut self, word: WindowWord, at: usize, oldest: usize) {
-        if self.places[self.slot(word)] as usize <= oldest {
+        if (self.places[self.slot(word)] & PLACE_MASK) as usize <= oldest {
             self.add(word, at);
         }
     }
 
     /// Returns a place where the same bytes begin.
     fn find(&self, window: &[u8], word: WindowWord) -> Option<usize> {
-        let place = (self.places[self.slot(word)] as usize).checked_sub(1)?;
+        let found = self.places[self.slot(word)];
+        if found & !PLACE_MASK != word.tag() {
+            return None;
+        }
+        let place = ((found & PLACE_MASK) as usize).checked_sub(1)?;
         let there = window.get(place..place + LEAST_LENGTH)?;
         (u64::from_le_bytes(there.try_into().ok()?) == word.bytes).then_some(place)
     }
