@@ -92,6 +92,11 @@ pub(crate) const SQLITE: &[Migration] = &[
         name: "model_providers",
         sql: include_str!("../migrations/sqlite/0014_model_providers.sql"),
     },
+    Migration {
+        version: 15,
+        name: "entry_order",
+        sql: include_str!("../migrations/sqlite/0015_entry_order.sql"),
+    },
 ];
 
 /// The migrations for PostgreSQL.
@@ -166,6 +171,11 @@ pub(crate) const POSTGRES: &[Migration] = &[
         version: 14,
         name: "model_providers",
         sql: include_str!("../migrations/postgres/0014_model_providers.sql"),
+    },
+    Migration {
+        version: 15,
+        name: "entry_order",
+        sql: include_str!("../migrations/postgres/0015_entry_order.sql"),
     },
 ];
 

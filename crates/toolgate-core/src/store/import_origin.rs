@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Json, RecordKey, SessionFilter, SessionId, StoreError, StoreHandle, StoreRecord};
+use crate::{Json, RecordKey, SessionId, StoreError, StoreHandle, StoreRecord};
 
 /// The origin of a session that was imported.
 ///
@@ -37,6 +37,30 @@ impl ImportOrigin {
         RecordKey::Other(format!("archive/{session}/mark").into())
     }
 
+    /// Returns the keys of all marks that a session may have.
+    pub fn keys(session: SessionId) -> [RecordKey; 2] {
+        [Self::record_key(session), Self::archive_key(session)]
+    }
+
+    /// Returns the first mark of those that were loaded, if there is one. One that is damaged counts:
+    /// the session must not look like one of ours.
+    ///
+    /// # Errors
+    ///
+    /// Fails if they could not be loaded for another reason.
+    pub fn from_marks(
+        marks: Result<Vec<Option<StoreRecord>>, StoreError>,
+    ) -> Result<Option<Self>, StoreError> {
+        match marks {
+            Ok(marks) => {
+                let first = marks.into_iter().flatten().next();
+                Ok(first.map(|mark| Self::from_record(Ok(mark))))
+            }
+            Err(StoreError::Damaged { .. }) => Ok(Some(Self::unreadable())),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the mark that a record holds. One that cannot be read must not make the session look
     /// like one of ours, and must not keep the other sessions from being listed.
     pub fn from_record(record: Result<StoreRecord, StoreError>) -> Self {
@@ -66,7 +90,7 @@ impl ImportOrigin {
 }
 
 impl StoreHandle {
-    /// Loads the origin of a session, if it was imported: in one read, if the session has events.
+    /// Loads the origin of a session, if it was imported, in one read.
     ///
     /// # Errors
     ///
@@ -75,22 +99,8 @@ impl StoreHandle {
         &self,
         session: SessionId,
     ) -> Result<Option<ImportOrigin>, StoreError> {
-        let listed = self.sessions(SessionFilter::for_session(session)).await?;
-        if let Some(row) = listed.into_iter().next() {
-            return Ok(row.imported);
-        }
-        // Without events it is not in the list, and it may have a mark all the same: that of an
-        // import that was cut off.
-        let keys = [
-            ImportOrigin::record_key(session),
-            ImportOrigin::archive_key(session),
-        ];
-        for key in keys {
-            if let Some(mark) = self.load_json(&key).await? {
-                return Ok(Some(ImportOrigin::from_json(&mark)));
-            }
-        }
-        Ok(None)
+        let marks = self.load_records(&ImportOrigin::keys(session)).await;
+        ImportOrigin::from_marks(marks)
     }
 }
 

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use toolgate_core::{
     AdmittedDecision, ApprovalAnswer, ApprovalFilter, ApprovalId, ApprovalRequest,
     ApprovalRequestRef, ApprovalRow, ApprovalState, AskClaims, CallId, ChangedRequest, Clock,
-    Decision, DecisionCallbacks, InputKind, Json, Keyring, LayerName, MadeDecision, MailboxItem,
-    RecordKey, Redactor, RejectCode, SessionId, SettledOutcome, ShownRequest, Stack, Status,
-    StoreError, StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote,
+    Decision, DecisionCallbacks, ImportOrigin, InputKind, Json, Keyring, LayerName, MadeDecision,
+    MailboxItem, RecordKey, Redactor, RejectCode, SessionId, SettledOutcome, ShownRequest, Stack,
+    Status, StoreError, StoreHandle, StoreRecord, TokenError, TurnId, Verdict, Vote,
     unverified_approval_id,
 };
 
@@ -278,13 +278,25 @@ impl ApprovalService {
             return Err(DeliverError::NoApprover);
         }
         let row = match on.claimed_call() {
-            Some(call) => self.find_row(call).await?,
+            Some(call) => self.find_listed(call).await?,
             None => None,
         };
         let Some(row) = row else {
             return Err(self.unknown_code(&on).into());
         };
-        match self.accept_decision(&on, decision, row.clone()).await? {
+        let records = self.load_call_records(&row).await;
+        let is_imported = match &records {
+            Ok(records) => records.is_imported,
+            // A damaged record of the call does not hide the mark of its session.
+            Err(_) => self.is_imported(&row).await?,
+        };
+        if is_imported {
+            return Err(self.unknown_code(&on).into());
+        }
+        match self
+            .accept_decision(&on, decision, row.clone(), records)
+            .await?
+        {
             Ok(admitted) => Ok(admitted),
             Err(code) => {
                 self.reject_decision(&row, code).await?;
@@ -386,13 +398,14 @@ impl ApprovalService {
         on: &DecisionTarget,
         decision: Decision,
         row: ApprovalRow,
+        records: Result<CallRecords, StoreError>,
     ) -> Result<Result<AdmittedDecision, RejectCode>, DeliverError> {
         let claims = match self.verify_token(on) {
             Ok(claims) => claims,
             Err(code) => return Ok(Err(code)),
         };
         // Only after the token was verified: a forged one must not learn the state of the call.
-        let records = self.load_call_records(&row).await?;
+        let records = records?;
         if let Some(code) = self.closed_code(&row, on, &records).await? {
             return Ok(Err(code));
         }
@@ -538,13 +551,18 @@ impl ApprovalService {
     }
 
     async fn find_row(&self, call: CallId) -> Result<Option<ApprovalRow>, StoreError> {
-        let mut rows = self.store.approvals(ApprovalFilter::for_call(call)).await?;
-        // A row that was changed by hand may hold the request of another call.
-        rows.retain(|row| row.request.approval_id.call_id() == call);
-        match rows.pop() {
+        match self.find_listed(call).await? {
             Some(row) if self.is_imported(&row).await? => Ok(None),
             found => Ok(found),
         }
+    }
+
+    /// Returns the row of a call in the lists, also if its session was imported.
+    async fn find_listed(&self, call: CallId) -> Result<Option<ApprovalRow>, StoreError> {
+        let mut rows = self.store.approvals(ApprovalFilter::for_call(call)).await?;
+        // A row that was changed by hand may hold the request of another call.
+        rows.retain(|row| row.request.approval_id.call_id() == call);
+        Ok(rows.pop())
     }
 
     /// Loads the approval request as it was made, not as lists show it. Fails if either was changed
@@ -574,24 +592,23 @@ impl ApprovalService {
 
     /// Loads what a decision on the call depends on, in one read.
     async fn load_call_records(&self, row: &ApprovalRow) -> Result<CallRecords, StoreError> {
-        let mut records = CallRecords::default();
+        let mut keys = Vec::from(ImportOrigin::keys(row.session));
         // A late decision is rejected by the row alone, also if a record is damaged.
-        if matches!(row.state, ApprovalState::Settled(_)) {
-            return Ok(records);
+        if !matches!(row.state, ApprovalState::Settled(_)) {
+            let call = row.request.approval_id.call_id();
+            let generation = row.request.generation;
+            keys.push(RecordKey::Outcome(call));
+            keys.push(RecordKey::Answer(call, generation));
+            keys.push(RecordKey::Question(call, generation));
         }
-        let call = row.request.approval_id.call_id();
-        let generation = row.request.generation;
-        let keys = [
-            RecordKey::Outcome(call),
-            RecordKey::Answer(call, generation),
-            RecordKey::Question(call, generation),
-        ];
+        let mut records = CallRecords::default();
         for (key, record) in keys.iter().zip(self.store.load_records(&keys).await?) {
             let Some(record) = record else { continue };
             match key {
                 RecordKey::Outcome(_) => records.outcome = Some(record.into_content(key)?),
                 RecordKey::Answer(..) => records.answer = Some(record.into_content(key)?),
-                _ => records.request = Some(record.into_content(key)?),
+                RecordKey::Question(..) => records.request = Some(record.into_content(key)?),
+                _ => records.is_imported = true,
             }
         }
         Ok(records)
@@ -634,6 +651,8 @@ impl ApprovalService {
 /// The records of a call that a decision on it depends on.
 #[derive(Default)]
 struct CallRecords {
+    /// True if the session was imported: nothing of it is decided on.
+    is_imported: bool,
     outcome: Option<Arc<SettledOutcome>>,
     answer: Option<Arc<ApprovalAnswer>>,
     request: Option<Arc<ApprovalRequest>>,

@@ -57,15 +57,17 @@ impl Dispatcher {
         // No input is applied meanwhile: it would be unknown whether this turn has loaded it.
         let inputs = self.0.inputs.lock().await;
         self.apply_mailbox(&inputs).await?;
-        if self.0.store.load_successor(turn).await?.is_some() {
-            return Err(DispatchError::AlreadyContinued { turn });
-        }
+        let requests = self.load_continuable(turn).await?;
         // A copy that is still driven here stops first, so that its last writes are in the store.
         if let Some(earlier) = self.0.driven_turn(turn) {
             self.0.unregister_turn(&earlier);
         }
         self.0.wait_for_earlier_tasks(turn).await;
-        let active = self.rebuild_turn(turn, &view, stack).await?;
+        let active = match requests {
+            Some(requests) => self.rebuild_from(requests, &view, stack).await?,
+            // Its opening may not have been written when it was looked for.
+            None => self.rebuild_turn(turn, &view, stack).await?,
+        };
         // Taken before anything is changed: it reports what the lost process left.
         let mut found = RecoveredTurn::from_open_turn(&active);
         active.apply_stored_approvals();
@@ -91,9 +93,37 @@ impl Dispatcher {
     ) -> Result<Arc<OpenTurn>, DispatchError> {
         self.0.journal.when_flushed().await?;
         let requests = self.0.store.load_turn_requests(turn).await?;
-        let requests = requests
-            .filter(|requests| requests.info.session == self.0.session)
-            .ok_or(DispatchError::UnknownTurn { turn })?;
+        let requests = requests.ok_or(DispatchError::UnknownTurn { turn })?;
+        self.rebuild_from(requests, view, stack).await
+    }
+
+    /// Loads the requests of a turn that was not continued yet, as far as they are in the store.
+    async fn load_continuable(
+        &self,
+        turn: TurnId,
+    ) -> Result<Option<Arc<TurnRequests>>, DispatchError> {
+        let keys = [RecordKey::Successor(turn), RecordKey::Requests(turn)];
+        let mut found = self.0.store.load_records(&keys).await?.into_iter();
+        let [successor, requests] = [found.next().flatten(), found.next().flatten()];
+        if successor.is_some() {
+            return Err(DispatchError::AlreadyContinued { turn });
+        }
+        let requests = requests.map(|requests| requests.into_content(&keys[1]));
+        Ok(requests.transpose()?)
+    }
+
+    /// Rebuilds the state of a turn from its requests and its stored events.
+    async fn rebuild_from(
+        &self,
+        requests: Arc<TurnRequests>,
+        view: &View,
+        stack: Stack,
+    ) -> Result<Arc<OpenTurn>, DispatchError> {
+        let turn = requests.info.turn;
+        if requests.info.session != self.0.session {
+            return Err(DispatchError::UnknownTurn { turn });
+        }
+        self.0.journal.when_flushed().await?;
         let active = self.build_turn(view, requests.info.clone(), &requests.calls, stack);
         self.replay_events(&active, &requests).await?;
         self.load_answers(&active).await?;

@@ -14,7 +14,7 @@ use toolgate_core::{
     StoreHandle, ToolError, ToolEvent, tool_fn,
 };
 use toolgate_runtime::{Session, SessionBuilder};
-use toolgate_testkit::{AskFirst, FaultyStore, StoreCall, StoreFault};
+use toolgate_testkit::{AskFirst, FaultyStore, ReadCount, StoreCall, StoreFault};
 
 use crate::common::sessions::{
     Odd, SESSION, calling_reply, loop_events, open_session, whole_reply,
@@ -143,6 +143,44 @@ async fn a_suspension_is_one_write_a_decision_adds_none_and_the_rest_is_one() {
     let report = session.resume().await.expect("resumes");
     assert_eq!(report.end, RunEnd::Completed);
     assert_eq!(appends.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn what_an_approval_needs_together_is_one_read() {
+    let (store, count) = ReadCount::of(MemoryStore::new());
+    let registry = Registry::new();
+    let look = tool_fn("look", "Looks.", |_: serde_json::Value, _| async {
+        Ok::<_, ToolError>("seen")
+    });
+    registry
+        .register(look.with_annotations(Annotations::read_only()))
+        .expect("the name is free");
+    let model = || Odd::saying(vec![calling_reply(&[("look", json!({}))])]);
+    let open = |model| {
+        let builder = Session::ungated(model, registry.clone());
+        open_session(with_stack(builder, registry.clone(), AskFirst), &store)
+    };
+    let session = open(model()).await;
+    let report = session.run("go").await.expect("runs");
+    drop(session);
+    let mut before = count.reads();
+    let mut reads = || {
+        let now = count.reads();
+        now - std::mem::replace(&mut before, now)
+    };
+    let session = open(model()).await;
+    assert_eq!(reads(), 2, "whether it was imported; messages");
+    let request = report.pending[0].question.clone().expect("asks");
+    let decided = session.decide(&*request, Decision::approve("ann")).await;
+    decided.expect("is accepted");
+    assert_eq!(
+        reads(),
+        2,
+        "the row of the request; the records of the call"
+    );
+    let report = session.resume().await.expect("resumes");
+    assert_eq!(report.end, RunEnd::Completed);
+    assert_eq!(reads(), 5, "run; mailbox; turn; events; decisions");
 }
 
 #[tokio::test]

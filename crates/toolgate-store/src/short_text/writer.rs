@@ -208,15 +208,23 @@ impl TextShortener {
     }
 
     /// Returns the longest known range that the text, which begins at `start`, repeats at `at`.
-    fn find_range(
-        &self,
+    fn find_range<'a>(
+        &'a self,
         word: WindowWord,
         start: usize,
         at: usize,
         allowed: AllowedSources,
-    ) -> Option<FoundRange<'_>> {
-        let mut longest: Option<FoundRange<'_>> = None;
-        let mut consider = |source, from: usize, end: usize| {
+    ) -> Option<FoundRange<'a>> {
+        let mut longest: Option<FoundRange<'a>> = None;
+        let mut consider = |source: FoundSource<'a>, from: usize, end: usize| {
+            let Some(least) = source.least_length(allowed) else {
+                return;
+            };
+            // The last bytes of the shortest range first: most ranges that begin alike are too short, and
+            // would be compared again from each of their bytes.
+            if !self.is_equal_word(from + least, at + least, end) {
+                return;
+            }
             let range = FoundRange {
                 source,
                 from,
@@ -224,7 +232,7 @@ impl TextShortener {
                 length: equal_bytes(&self.window[from..end], &self.window[at..]),
             };
             let is_longer = longest.is_none_or(|longest| longest.length <= range.length);
-            if is_longer && range.is_allowed(allowed) {
+            if is_longer && range.length >= least {
                 longest = Some(range);
             }
         };
@@ -233,7 +241,9 @@ impl TextShortener {
         {
             consider(FoundSource::Itself(start), from, at);
         }
-        if let Some(from) = self.earlier.find(&self.window, word) {
+        if !matches!(allowed, AllowedSources::Nothing)
+            && let Some(from) = self.earlier.find(&self.window, word)
+        {
             let number = self.events.partition_point(|event| event.end <= from);
             let event = &self.events[number];
             consider(FoundSource::Event(event), from, event.end);
@@ -243,9 +253,28 @@ impl TextShortener {
         }
         longest
     }
+
+    /// Checks whether the eight bytes that end at `from_end` and at `at_end` are equal, and a range of the
+    /// source that ends at `end` has the former.
+    fn is_equal_word(&self, from_end: usize, at_end: usize, end: usize) -> bool {
+        let word = |to: usize| self.window.get(to - LEAST_LENGTH..to);
+        from_end <= end && word(at_end).is_some_and(|there| word(from_end) == Some(there))
+    }
 }
 
 impl FoundSource<'_> {
+    /// Returns the least length of a range of it to which a text may refer, if it may refer to it.
+    fn least_length(&self, allowed: AllowedSources) -> Option<usize> {
+        match (self, allowed) {
+            (Self::Dictionary | Self::Itself(_), _) => Some(LEAST_LENGTH),
+            (Self::Event(_), AllowedSources::Nothing) => None,
+            (Self::Event(event), AllowedSources::Previous { sequence }) => {
+                (sequence - event.sequence <= REACH).then_some(LEAST_OF_PREVIOUS)
+            }
+            (Self::Event(_), AllowedSources::Numbered) => Some(LEAST_OF_NUMBERED),
+        }
+    }
+
     /// Returns the number of references that are followed if a text refers to it.
     fn depth(&self) -> u32 {
         match self {
@@ -293,21 +322,6 @@ impl FoundRange<'_> {
             length: end - first,
             ..self
         })
-    }
-
-    fn is_allowed(&self, allowed: AllowedSources) -> bool {
-        let least = match (&self.source, allowed) {
-            (FoundSource::Dictionary | FoundSource::Itself(_), _) => LEAST_LENGTH,
-            (FoundSource::Event(_), AllowedSources::Nothing) => return false,
-            (FoundSource::Event(event), AllowedSources::Previous { sequence }) => {
-                if sequence - event.sequence > REACH {
-                    return false;
-                }
-                LEAST_OF_PREVIOUS
-            }
-            (FoundSource::Event(_), AllowedSources::Numbered) => LEAST_OF_NUMBERED,
-        };
-        self.length >= least
     }
 
     /// Checks whether the reference has the number of an event.
@@ -393,14 +407,24 @@ impl WindowWord {
             hash: bytes.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }
     }
+
+    /// Returns bits of the hash that no slot depends on, at the place where an index has them.
+    fn tag(self) -> u32 {
+        (self.hash >> 16) as u32 & !PLACE_MASK
+    }
 }
 
 /// Places of a window, by the eight bytes that begin there; one for each hash.
 struct PlaceIndex {
-    /// One more than the place; zero for none.
+    /// In the lower bits, one more than the place, or zero for none; above them, more bits of its hash, so
+    /// that the window is not read for other words.
     places: Vec<u32>,
     bits: u32,
 }
+
+/// The number of bits of a place in an index.
+const PLACE_BITS: u32 = 20;
+const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
 
 impl PlaceIndex {
     fn new(bits: u32) -> Self {
@@ -415,22 +439,28 @@ impl PlaceIndex {
     }
 
     fn add(&mut self, word: WindowWord, at: usize) {
-        let slot = self.slot(word);
-        // A place beyond four gigabytes is not found, which only costs space.
-        self.places[slot] = u32::try_from(at + 1).unwrap_or(0);
+        // A place beyond a megabyte is not found, which only costs space.
+        if at < PLACE_MASK as usize {
+            let slot = self.slot(word);
+            self.places[slot] = word.tag() | (at as u32 + 1);
+        }
     }
 
     /// Adds a place, unless one at or behind `oldest` is there: the fewer events are referred to,
     /// the fewer have to be read.
     fn add_behind(&mut self, word: WindowWord, at: usize, oldest: usize) {
-        if self.places[self.slot(word)] as usize <= oldest {
+        if (self.places[self.slot(word)] & PLACE_MASK) as usize <= oldest {
             self.add(word, at);
         }
     }
 
     /// Returns a place where the same bytes begin.
     fn find(&self, window: &[u8], word: WindowWord) -> Option<usize> {
-        let place = (self.places[self.slot(word)] as usize).checked_sub(1)?;
+        let found = self.places[self.slot(word)];
+        if found & !PLACE_MASK != word.tag() {
+            return None;
+        }
+        let place = ((found & PLACE_MASK) as usize).checked_sub(1)?;
         let there = window.get(place..place + LEAST_LENGTH)?;
         (u64::from_le_bytes(there.try_into().ok()?) == word.bytes).then_some(place)
     }

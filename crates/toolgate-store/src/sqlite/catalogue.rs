@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::{
     SqliteStore,
-    read::{decode_column, held_columns, time_column, uuid_column},
+    read::{SqliteReader, decode_column, held_columns, time_column, uuid_column},
     transaction::{SqliteWriteTx, session_bytes},
 };
 use crate::{
@@ -112,7 +112,9 @@ impl CatalogueStore for SqliteStore {
     }
 
     async fn approvals(&self, filter: ApprovalFilter) -> Result<Vec<ApprovalRow>, StoreError> {
-        self.run_read(move |read| {
+        // Of one call there is one row.
+        let is_short = filter.call.is_some();
+        let read = move |read: &SqliteReader<'_>| {
             let mut wanted = String::from(
                 "SELECT call, session, turn, asked_at, state, request FROM approvals WHERE 1",
             );
@@ -141,8 +143,11 @@ impl CatalogueStore for SqliteStore {
                 limit_to_db(filter.limit)
             ));
             read.query_rows(&wanted, params_from_iter(values), approval_row)
-        })
-        .await
+        };
+        if is_short {
+            return self.run_short_read(read).await;
+        }
+        self.run_read(read).await
     }
 
     async fn hide_session(

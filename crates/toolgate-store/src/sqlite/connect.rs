@@ -28,6 +28,18 @@ const CACHED_STATEMENTS: usize = 128;
 /// a search index with a million documents. It is only used as far as it is needed.
 const READER_CACHE_KIB: i64 = 16 * 1024;
 
+/// The size of the pages of a new file, half of what SQLite takes by itself. A commit writes about
+/// fourteen pages and two kilobytes of text, so that most of what is written are bytes that did not
+/// change.
+const PAGE_BYTES: i64 = 2048;
+
+/// The size of the pages in which [`SqliteOptions::max_pages`] counts, whatever those of the file have.
+const COUNTED_PAGE_BYTES: i64 = 4096;
+
+/// The size of the write-ahead log at which its pages are moved into the file. Moving them waits for the
+/// disk twice, and writes each page once, however often it was changed.
+const LOG_BYTES: i64 = 8 * 1024 * 1024;
+
 /// Opens the connection for writing, and migrates the file if necessary.
 pub(super) fn open_writer(
     path: &Path,
@@ -125,6 +137,8 @@ pub(super) fn check_ownership(path: &Path, connection: &Connection) -> Result<()
 }
 
 fn configure_connection(connection: &Connection, options: &SqliteOptions) -> rusqlite::Result<()> {
+    // Only a file that is still empty takes another size.
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     // Changing the mode of a new file needs exclusive access, and SQLite's busy timeout does not
     // apply to it.
     let patience = Instant::now() + options.busy_timeout;
@@ -146,7 +160,15 @@ fn configure_connection(connection: &Connection, options: &SqliteOptions) -> rus
     connection.pragma_update_and_check(None, "secure_delete", true, |row| row.get::<_, i64>(0))?;
     // In WAL mode, only FULL syncs every commit.
     connection.pragma_update(None, "synchronous", "FULL")?;
+    let page_bytes: i64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+    connection.pragma_update_and_check(
+        None,
+        "wal_autocheckpoint",
+        LOG_BYTES / page_bytes,
+        |row| row.get::<_, i64>(0),
+    )?;
     if let Some(pages) = options.max_pages {
+        let pages = i64::from(pages) * COUNTED_PAGE_BYTES / page_bytes;
         connection
             .pragma_update_and_check(None, "max_page_count", pages, |row| row.get::<_, i64>(0))?;
     }
@@ -276,5 +298,46 @@ pub(super) fn into_database_error(
             database: database_name(path),
             source: error.into(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn number(connection: &Connection, sql: &str) -> i64 {
+        let found = connection.query_row(sql, [], |row| row.get(0));
+        found.expect("is a number")
+    }
+
+    /// Opens a file with these pages and a limit of 100, and returns its pages and their limit.
+    fn open_with_pages(page_bytes: Option<i64>) -> [i64; 2] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("pages.db");
+        let options = SqliteOptions {
+            max_pages: Some(100),
+            ..SqliteOptions::default()
+        };
+        drop(open_writer(&path, &options).expect("opens"));
+        if let Some(page_bytes) = page_bytes {
+            let file = Connection::open(&path).expect("opens");
+            let sql =
+                format!("PRAGMA journal_mode = DELETE; PRAGMA page_size = {page_bytes}; VACUUM");
+            file.execute_batch(&sql).expect("has other pages");
+        }
+        let opened = open_writer(&path, &options).expect("opens again");
+        ["PRAGMA page_size", "PRAGMA max_page_count"].map(|sql| number(&opened, sql))
+    }
+
+    #[test]
+    fn a_file_keeps_the_size_of_its_pages_and_a_new_one_has_small_pages() {
+        assert_eq!(open_with_pages(None)[0], 2048);
+        assert_eq!(open_with_pages(Some(4096))[0], 4096);
+    }
+
+    #[test]
+    fn a_limit_of_pages_is_the_same_size_whatever_pages_the_file_has() {
+        assert_eq!(open_with_pages(None)[1], 200);
+        assert_eq!(open_with_pages(Some(4096))[1], 100);
     }
 }

@@ -9,7 +9,7 @@ use toolgate_core::{
 };
 
 use super::{
-    SqliteStore,
+    SHORT_PAGE, SqliteStore,
     bodies::{EncodedEntry, EventBodies, ShortBodies},
     read::{SqliteReader, held_columns},
     transaction::{SqliteWriteTx, session_bytes},
@@ -39,12 +39,21 @@ impl EventStore for SqliteStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Arc<Event>>, StoreError> {
-        self.run_read(move |read| read.read_events(session, after, limit))
-            .await
+        let first = limit.min(SHORT_PAGE);
+        let mut found = self
+            .run_short_read(move |read| read.read_events(session, after, first))
+            .await?;
+        let left = limit - first;
+        if let Some(last) = found.last().filter(|_| left > 0 && found.len() == first) {
+            let after = last.sequence();
+            let rest = self.run_read(move |read| read.read_events(session, after, left));
+            found.extend(rest.await?);
+        }
+        Ok(found)
     }
 
     async fn revision(&self, session: SessionId) -> Result<u64, StoreError> {
-        self.run_read(move |read| Ok(read.session_state(session)?.revision))
+        self.run_short_read(move |read| Ok(read.session_state(session)?.revision))
             .await
     }
 

@@ -31,6 +31,10 @@ use crate::{
 /// waiters.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The most sessions with inputs that nothing waited for. Without them, their next waiter learns of the
+/// input from the file.
+const MOST_UNWAITED: usize = 1_024;
+
 impl MailboxStore for SqliteStore {
     async fn post_item(
         &self,
@@ -54,7 +58,7 @@ impl MailboxStore for SqliteStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<(u64, MailboxItem)>, StoreError> {
-        self.run_read(move |read| {
+        self.run_short_read(move |read| {
             let sql = "SELECT number, body, checksum FROM posts
                        WHERE session = ?1 AND number > ?2 ORDER BY number LIMIT ?3";
             read.query_rows(
@@ -140,8 +144,12 @@ struct SqliteMailboxWatcher {
 #[derive(Default)]
 struct SqliteMailboxState {
     sessions: HashMap<SessionId, watch::Sender<u64>>,
+    /// The newest inputs that this process has stored while nothing waited for them.
+    unwaited: HashMap<SessionId, u64>,
     /// True if a waiter has registered whose mailbox was not checked yet.
     unseen: bool,
+    /// True while the thread sleeps until there is a waiter.
+    asleep: bool,
     closed: bool,
     thread: Option<JoinHandle<()>>,
 }
@@ -157,7 +165,17 @@ impl SqliteMailbox {
 
     /// Records an input that this process has stored; wakes everything that waits for it.
     pub(super) fn note_post(&self, session: SessionId, number: u64) {
-        self.shared.notify_waiters(session, number);
+        let mut state = self.shared.lock_state();
+        let newest = state.sessions.get(&session);
+        if let Some(newest) = newest.filter(|newest| newest.receiver_count() > 0) {
+            return raise_number(newest, number);
+        }
+        // A driver that is handling the input before this one waits again only afterwards.
+        if state.unwaited.len() == MOST_UNWAITED {
+            state.unwaited.clear();
+        }
+        let newest = state.unwaited.entry(session).or_default();
+        *newest = number.max(*newest);
     }
 
     /// Ends the thread and closes its connection.
@@ -181,14 +199,18 @@ impl SqliteMailbox {
         after: u64,
     ) -> impl Future<Output = ()> + Send + use<> {
         let mut state = self.shared.lock_state();
+        // Only once: the input may have been consumed since.
+        let unwaited = state.unwaited.remove(&session).unwrap_or(0);
         let sender = state.sessions.entry(session).or_default();
         if sender.receiver_count() == 0 {
             // The number that earlier waiters saw may belong to an input that was consumed since.
-            sender.send_replace(0);
+            sender.send_replace(unwaited);
         }
         let mut newest = sender.subscribe();
-        // The input may already be in the file, so the thread has to check at once.
+        // The input may already be in the file. Unless the thread sleeps until there is a waiter, its next
+        // check is near: most runs are over before.
         state.unseen = true;
+        let is_asleep = std::mem::take(&mut state.asleep);
         if state.thread.is_none() {
             let path = self.path.clone();
             let options = self.options.clone();
@@ -199,7 +221,9 @@ impl SqliteMailbox {
                 .ok();
         }
         drop(state);
-        self.shared.changed.notify_one();
+        if is_asleep {
+            self.shared.changed.notify_one();
+        }
         async move {
             if newest.wait_for(|newest| *newest > after).await.is_err() {
                 // The store is closed, so nothing will ever arrive.
@@ -209,6 +233,16 @@ impl SqliteMailbox {
     }
 }
 
+/// Wakes waiters if the number is newer. The writer and the watcher race: an old number must not replace
+/// a newer one.
+fn raise_number(newest: &watch::Sender<u64>, number: u64) {
+    newest.send_if_modified(|newest| {
+        let more = number > *newest;
+        *newest = number.max(*newest);
+        more
+    });
+}
+
 impl SqliteMailboxWatcher {
     fn lock_state(&self) -> MutexGuard<'_, SqliteMailboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -216,12 +250,7 @@ impl SqliteMailboxWatcher {
 
     fn notify_waiters(&self, session: SessionId, number: u64) {
         if let Some(newest) = self.lock_state().sessions.get(&session) {
-            // The writer and the watcher race: an old number must not replace a newer one.
-            newest.send_if_modified(|newest| {
-                let more = number > *newest;
-                *newest = number.max(*newest);
-                more
-            });
+            raise_number(newest, number);
         }
     }
 
@@ -266,40 +295,59 @@ impl SqliteMailboxWatcher {
     fn next_check(&self) -> Option<(Vec<SessionId>, bool)> {
         let mut state = self.lock_state();
         loop {
+            let (next, waited) = self
+                .changed
+                .wait_timeout(state, POLL_INTERVAL)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = next;
             if state.closed {
                 return None;
+            }
+            if !waited.timed_out() {
+                continue;
             }
             state
                 .sessions
                 .retain(|_, newest| newest.receiver_count() > 0);
-            if state.unseen {
-                break;
+            if !state.sessions.is_empty() {
+                let unseen = std::mem::take(&mut state.unseen);
+                return Some((state.sessions.keys().copied().collect(), unseen));
             }
-            state = if state.sessions.is_empty() {
-                self.changed
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner)
-            } else {
-                let (state, waited) = self
+            state.asleep = true;
+            while state.asleep && !state.closed {
+                state = self
                     .changed
-                    .wait_timeout(state, POLL_INTERVAL)
+                    .wait(state)
                     .unwrap_or_else(PoisonError::into_inner);
-                if waited.timed_out() && !state.closed {
-                    return Some((state.sessions.keys().copied().collect(), false));
-                }
-                state
-            };
+            }
         }
-        state.unseen = false;
-        Some((state.sessions.keys().copied().collect(), true))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use std::{path::Path, pin::pin, task};
     use uuid::Uuid;
+
+    #[test]
+    fn an_item_of_this_process_wakes_the_next_waiter_once() {
+        // There is no file, so nothing is learned from it.
+        let mailbox = SqliteMailbox::new("missing/t".into(), SqliteOptions::default());
+        let session = SessionId::new(Uuid::from_u128(1));
+        let is_woken = |after| {
+            let mut cx = task::Context::from_waker(task::Waker::noop());
+            let waiting = pin!(mailbox.wait_for_post(session, after));
+            waiting.poll(&mut cx).is_ready()
+        };
+        assert!(!is_woken(0));
+        mailbox.note_post(session, 3);
+        assert!(is_woken(2));
+        assert!(!is_woken(2), "it may have been consumed");
+        mailbox.note_post(session, 4);
+        assert!(!is_woken(4), "it was seen");
+        mailbox.close();
+    }
 
     #[test]
     fn a_mailbox_that_could_not_be_read_is_read_again() {

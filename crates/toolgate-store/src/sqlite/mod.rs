@@ -41,19 +41,23 @@ use self::{
     mailbox::SqliteMailbox,
     queue::JobQueue,
     read::SqliteReader,
-    reader_pool::SqliteReaderPool,
+    reader_pool::{SqliteReaderPool, read_job},
     search::SqliteVectorCache,
     transaction::SqliteWriteTx,
-    writer::{SqliteWriteJob, SqliteWriter},
+    writer::{SqliteWriter, WriterJob},
 };
 use crate::{DatabaseError, open::DEFAULT_PATIENCE};
+
+/// The most rows of a read that the writing thread answers: writes wait for it.
+const SHORT_PAGE: usize = 64;
 
 /// Stores everything in one SQLite file.
 ///
 /// One thread writes: it performs all pending writes in one commit (WAL, synced) and then answers
 /// each caller. Only leases and the ends of charges are not synced: they survive the loss of the
 /// process and reach the disk with the next write, and if the machine is lost, so is the driver of
-/// every session in the file. Several processes may use the same file; a write waits for the lock of
+/// every session in the file. A write that nothing waits for, such as the release of the lease of a session
+/// that is dropped, waits a few milliseconds for others to share their commit. Several processes may use the same file; a write waits for the lock of
 /// another one. A file that is deleted or replaced while it is in use is noticed with the next
 /// write, which fails. Cloning shares the store;
 /// when the last clone is dropped, queued writes are still performed and the file is closed.
@@ -83,7 +87,7 @@ pub struct SqliteOptions {
 struct OpenDatabase {
     path: PathBuf,
     options: SqliteOptions,
-    queue: Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
+    queue: Arc<JobQueue<WriterJob>>,
     readers: SqliteReaderPool,
     posted: SqliteMailbox,
     vectors: SqliteVectorCache,
@@ -113,6 +117,7 @@ impl SqliteStore {
             path: path.clone(),
             queue: queue.clone(),
             patience: options.busy_timeout,
+            company_delay: writer::COMPANY_DELAY,
         };
         let thread = thread::Builder::new().name("toolgate-write".into());
         let writer = thread.spawn(move || writer.run());
@@ -166,9 +171,9 @@ impl SqliteStore {
         work: impl FnMut(&SqliteWriteTx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        self.0
-            .queue
-            .push(writer::queued_write(work, needs_sync, reply));
+        self.0.queue.push(WriterJob::Write(writer::queued_write(
+            work, needs_sync, reply,
+        )));
         match answer.await {
             Ok(done) => done,
             Err(_) => Err(DatabaseError::Closed {
@@ -178,11 +183,39 @@ impl SqliteStore {
         }
     }
 
+    /// Runs a read on a thread that only reads.
     async fn run_read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&SqliteReader<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        self.0.readers.run_read(read).await
+        let (job, answer) = read_job(read);
+        self.0.readers.push_read(job);
+        self.await_read(answer).await
+    }
+
+    /// Runs a read of a few rows: on the thread that writes, if it has nothing to do. Its connection has
+    /// the pages that it wrote in memory, where every other one reads them again after each commit.
+    async fn run_short_read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&SqliteReader<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (job, answer) = read_job(read);
+        if let Err(WriterJob::Read(job)) = self.0.queue.push_if_idle(WriterJob::Read(job)) {
+            self.0.readers.push_read(job);
+        }
+        self.await_read(answer).await
+    }
+
+    async fn await_read<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        answer.await.unwrap_or_else(|_| {
+            Err(DatabaseError::Closed {
+                database: connect::database_name(&self.0.path),
+            }
+            .into())
+        })
     }
 }
 

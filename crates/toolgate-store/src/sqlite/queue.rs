@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
 };
 
 /// Jobs in order of arrival. When it is closed, the jobs in it are still performed.
@@ -46,6 +47,18 @@ impl<J> JobQueue<J> {
         waiting
     }
 
+    /// Adds a job if a thread waits for one and would do nothing else; returns it otherwise.
+    pub(super) fn push_if_idle(&self, job: J) -> Result<(), J> {
+        let mut state = self.lock_state();
+        if state.closed || state.idle == 0 || !state.jobs.is_empty() {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        drop(state);
+        self.ready.notify_one();
+        Ok(())
+    }
+
     /// Waits for a job, then removes it and up to `most - 1` others. An empty list means that the
     /// queue is closed.
     pub(super) fn take_jobs(&self, most: usize) -> Vec<J> {
@@ -55,6 +68,25 @@ impl<J> JobQueue<J> {
             state = self
                 .ready
                 .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+        let count = state.jobs.len().min(most);
+        state.jobs.drain(..count).collect()
+    }
+
+    /// Waits for a job at most until `end`, then removes it and up to `most - 1` others.
+    pub(super) fn take_jobs_until(&self, most: usize, end: Instant) -> Vec<J> {
+        let mut state = self.lock_state();
+        while state.jobs.is_empty() && !state.closed {
+            let left = end.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
+                break;
+            }
+            state.idle += 1;
+            (state, _) = self
+                .ready
+                .wait_timeout(state, left)
                 .unwrap_or_else(PoisonError::into_inner);
             state.idle -= 1;
         }
@@ -80,6 +112,21 @@ impl<J> JobQueue<J> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_job_for_an_idle_thread_is_returned_if_there_is_none() {
+        let queue = JobQueue::new();
+        assert_eq!(queue.push_if_idle(1), Err(1));
+        std::thread::scope(|scope| {
+            let taken = scope.spawn(|| queue.take_jobs(1));
+            while queue.push_if_idle(2).is_err() {
+                std::thread::yield_now();
+            }
+            assert_eq!(taken.join().expect("ends"), [2]);
+        });
+        queue.close();
+        assert_eq!(queue.push_if_idle(3), Err(3));
+    }
 
     #[test]
     fn jobs_queued_before_the_end_are_still_taken() {

@@ -16,7 +16,20 @@ use toolgate_core::{StoreError, run_contained_sync};
 use super::{SqliteOptions, connect, identity::FileIdentity, queue::JobQueue, read::SqliteReader};
 use crate::DatabaseError;
 
-type ReadJob = Box<dyn FnOnce(Result<&SqliteReader<'_>, DatabaseError>) + Send>;
+/// A read that answers its caller by itself.
+pub(super) type ReadJob = Box<dyn FnOnce(Result<&SqliteReader<'_>, DatabaseError>) + Send>;
+
+/// Creates the job of a read, and the answer to it.
+pub(super) fn read_job<T: Send + 'static>(
+    read: impl FnOnce(&SqliteReader<'_>) -> Result<T, StoreError> + Send + 'static,
+) -> (ReadJob, oneshot::Receiver<Result<T, StoreError>>) {
+    let (reply, answer) = oneshot::channel();
+    let job: ReadJob = Box::new(move |reader| {
+        // The caller may have dropped its future; then the answer is not needed.
+        let _ = reply.send(reader.map_err(StoreError::from).and_then(read));
+    });
+    (job, answer)
+}
 
 /// Pending reads, and the threads that perform them. Threads are started on demand.
 pub(super) struct SqliteReaderPool {
@@ -43,24 +56,9 @@ impl SqliteReaderPool {
     }
 
     /// Runs a read on one of the threads.
-    pub(super) async fn run_read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&SqliteReader<'_>) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let (reply, answer) = oneshot::channel();
-        let waiting = self.queue.push(Box::new(move |reader| {
-            // The caller may have dropped its future; then the answer is not needed.
-            let _ = reply.send(reader.map_err(StoreError::from).and_then(read));
-        }));
-        if !waiting {
+    pub(super) fn push_read(&self, job: ReadJob) {
+        if !self.queue.push(job) {
             self.start_thread();
-        }
-        match answer.await {
-            Ok(found) => found,
-            Err(_) => Err(DatabaseError::Closed {
-                database: connect::database_name(&self.path),
-            }
-            .into()),
         }
     }
 

@@ -9,7 +9,7 @@ use toolgate_core::{
 };
 
 use super::{
-    SqliteStore,
+    SHORT_PAGE, SqliteStore,
     bodies::RecordBodies,
     connect::database_error,
     read::SqliteReader,
@@ -39,7 +39,8 @@ impl RecordStore for SqliteStore {
 
     async fn load_record(&self, key: &RecordKey) -> Result<Option<StoreRecord>, StoreError> {
         let name = key.to_string();
-        self.run_read(move |read| read.read_record(&name)).await
+        self.run_short_read(move |read| read.read_record(&name))
+            .await
     }
 
     async fn load_records(
@@ -47,7 +48,7 @@ impl RecordStore for SqliteStore {
         keys: &[RecordKey],
     ) -> Result<Vec<Option<StoreRecord>>, StoreError> {
         let names: Vec<_> = keys.iter().map(RecordKey::to_string).collect();
-        self.run_read(move |read| {
+        self.run_short_read(move |read| {
             let _snapshot = read.begin_snapshot()?;
             names.iter().map(|name| read.read_record(name)).collect()
         })
@@ -133,20 +134,23 @@ impl RecordStore for SqliteStore {
         before: u64,
         limit: usize,
     ) -> Result<Vec<(u64, Arc<MessageRecord>)>, StoreError> {
-        self.run_read(move |read| {
-            let sql =
-                "SELECT key, body, checksum FROM keyed_records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
+        let read = move |read: &SqliteReader<'_>| {
+            let sql = "SELECT key, body, checksum FROM keyed_records WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3";
             let [first, end] = message_keys(session, before).map(|name| stored_key(&name));
             let mut bodies = RecordBodies::new(read);
-            let mut found = read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
-                let name = name_column(row)?;
-                Ok(record_columns(row, &name, &mut bodies)?
-                    .and_then(|record| decode_message(session, &name, record)))
-            })?;
+            let mut found =
+                read.query_rows(sql, params![first, end, limit_to_db(limit)], |row| {
+                    let name = name_column(row)?;
+                    Ok(record_columns(row, &name, &mut bodies)?
+                        .and_then(|record| decode_message(session, &name, record)))
+                })?;
             found.reverse();
             Ok(found)
-        })
-        .await
+        };
+        if limit <= SHORT_PAGE {
+            return self.run_short_read(read).await;
+        }
+        self.run_read(read).await
     }
 
     async fn put_blob(&self, bytes: Bytes) -> Result<Digest, StoreError> {

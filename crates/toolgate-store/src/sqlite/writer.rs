@@ -1,7 +1,12 @@
 //! The single writer thread: it performs all pending writes in one commit and then answers every
 //! caller.
 
-use std::{cell::Cell, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    cell::Cell,
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -12,6 +17,7 @@ use super::{
     identity::FileIdentity,
     queue::JobQueue,
     read::SqliteReader,
+    reader_pool::ReadJob,
     transaction::SqliteWriteTx,
 };
 use crate::{
@@ -33,6 +39,16 @@ const LOCK_DELAYS: i32 = 12;
 /// ending then.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(2);
 
+/// The time for which writes that nothing waits for are kept back, for others to share their commit.
+pub(super) const COMPANY_DELAY: Duration = Duration::from_millis(5);
+
+/// What the writing thread is asked for.
+pub(super) enum WriterJob {
+    Write(Box<dyn SqliteWriteJob>),
+    /// A read of a few rows, for which the thread was idle.
+    Read(ReadJob),
+}
+
 /// A write that waits for its commit.
 pub(super) trait SqliteWriteJob: Send {
     /// Performs the write within the transaction. `Err` means that the transaction is no longer
@@ -42,6 +58,9 @@ pub(super) trait SqliteWriteJob: Send {
     /// Checks whether the write has to survive the loss of the machine. All writes survive the loss
     /// of the process.
     fn needs_sync(&self) -> bool;
+
+    /// Checks whether anything depends on when it is performed: a caller that waits, or the disk.
+    fn is_awaited(&self) -> bool;
 
     /// Answers the caller. A rejected write stays rejected; any other is committed or, with an
     /// error, is not.
@@ -98,6 +117,10 @@ where
         self.needs_sync
     }
 
+    fn is_awaited(&self) -> bool {
+        self.needs_sync || !self.reply.is_closed()
+    }
+
     fn answer_caller(self: Box<Self>, end: Result<(), &DatabaseError>) {
         answer_write(self.reply, self.done, end);
     }
@@ -108,9 +131,11 @@ pub(super) struct SqliteWriter {
     pub(super) connection: Connection,
     pub(super) file: FileIdentity,
     pub(super) path: PathBuf,
-    pub(super) queue: Arc<JobQueue<Box<dyn SqliteWriteJob>>>,
+    pub(super) queue: Arc<JobQueue<WriterJob>>,
     /// The time for which a group waits for the lock of another process.
     pub(super) patience: Duration,
+    /// The time for which writes that nothing waits for are kept back: [`COMPANY_DELAY`].
+    pub(super) company_delay: Duration,
 }
 
 impl SqliteWriter {
@@ -126,7 +151,7 @@ impl SqliteWriter {
             synced: Cell::new(true),
         };
         loop {
-            let group = self.queue.take_jobs(MAX_GROUP);
+            let group = self.next_group(&tx.reader);
             if group.is_empty() {
                 return;
             }
@@ -135,6 +160,40 @@ impl SqliteWriter {
                 group
                     .into_iter()
                     .for_each(|job| drop(self.write_group(&tx, vec![job])));
+            }
+        }
+    }
+
+    /// Waits for writes, and answers reads meanwhile. An empty group means that the queue is closed.
+    fn next_group(&self, reader: &SqliteReader<'_>) -> Vec<Box<dyn SqliteWriteJob>> {
+        let mut group: Vec<Box<dyn SqliteWriteJob>> = Vec::new();
+        let mut kept_until: Option<Instant> = None;
+        loop {
+            let jobs = match kept_until {
+                None => self.queue.take_jobs(MAX_GROUP),
+                Some(end) => self.queue.take_jobs_until(MAX_GROUP, end),
+            };
+            if jobs.is_empty() {
+                return group;
+            }
+            for job in jobs {
+                match job {
+                    WriterJob::Write(write) => group.push(write),
+                    // A read that panics drops its reply, so its caller gets an error. This connection
+                    // would also read a file that was deleted since.
+                    WriterJob::Read(read) => {
+                        let reader = self.file.check().map(|()| reader);
+                        drop(run_contained_sync(|| read(reader)));
+                    }
+                }
+            }
+            let is_late = kept_until.is_some_and(|end| end <= Instant::now());
+            let is_due = is_late || group.iter().any(|write| write.is_awaited());
+            if is_due || group.len() >= MAX_GROUP {
+                return group;
+            }
+            if !group.is_empty() {
+                kept_until.get_or_insert_with(|| Instant::now() + self.company_delay);
             }
         }
     }
@@ -252,41 +311,107 @@ fn roll_back(tx: &SqliteWriteTx<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oneshot::Receiver;
 
-    #[test]
-    fn a_write_that_panics_fails_alone() {
+    type Answer = Receiver<Result<i64, StoreError>>;
+
+    /// Creates a writer of a table `t` in memory.
+    fn writer(company_delay: Duration) -> SqliteWriter {
         let connection = Connection::open_in_memory().expect("opens");
         connection
             .execute_batch("CREATE TABLE t (n)")
             .expect("is made");
-        let queue = Arc::new(JobQueue::new());
-        let insert = |n: i64, panics: bool| {
-            let (reply, answer) = oneshot::channel();
-            let work = move |tx: &SqliteWriteTx<'_>| {
-                tx.connection
-                    .execute("INSERT INTO t VALUES (?1)", [n])
-                    .expect("is written");
-                assert!(!panics, "the test wants a panic");
-                Ok(n)
-            };
-            queue.push(queued_write(work, true, reply));
-            answer
-        };
-        let answers = [insert(1, false), insert(2, true), insert(3, false)];
-        queue.close();
         let path = PathBuf::from("t");
-        let mut writer = SqliteWriter {
+        SqliteWriter {
             connection,
             file: FileIdentity::of(&path),
             path,
-            queue,
+            queue: Arc::new(JobQueue::new()),
             patience: Duration::ZERO,
+            company_delay,
+        }
+    }
+
+    fn insert(n: i64, panics: bool, needs_sync: bool) -> (WriterJob, Answer) {
+        let (reply, answer) = oneshot::channel();
+        let work = move |tx: &SqliteWriteTx<'_>| {
+            tx.connection
+                .execute("INSERT INTO t VALUES (?1)", [n])
+                .expect("is written");
+            assert!(!panics, "the test wants a panic");
+            Ok(n)
         };
+        let write = queued_write(work, needs_sync, reply);
+        (WriterJob::Write(write), answer)
+    }
+
+    /// Returns the number of writes in the next group.
+    fn next_group_size(writer: &SqliteWriter) -> usize {
+        let reader = SqliteReader {
+            connection: &writer.connection,
+            path: &writer.path,
+        };
+        writer.next_group(&reader).len()
+    }
+
+    #[test]
+    fn a_write_that_panics_fails_alone() {
+        let mut writer = writer(COMPANY_DELAY);
+        let queue = writer.queue.clone();
+        let write = |n, panics| {
+            let (job, answer) = insert(n, panics, true);
+            queue.push(job);
+            answer
+        };
+        let answers = [write(1, false), write(2, true), write(3, false)];
+        queue.close();
         writer.run();
         let connection = writer.connection;
         let answers = answers.map(|mut answer| answer.try_recv().expect("is answered").ok());
         assert_eq!(answers, [Some(1), None, Some(3)]);
         let sum = connection.query_row("SELECT sum(n) FROM t", [], |row| row.get::<_, i64>(0));
         assert_eq!(sum.expect("reads"), 4);
+    }
+
+    #[test]
+    fn a_write_that_nothing_waits_for_shares_the_commit_of_the_next_one() {
+        let writer = writer(Duration::from_secs(3600));
+        let queue = writer.queue.clone();
+        let (dropped, _) = insert(1, false, false);
+        queue.push(dropped);
+        let size = std::thread::spawn(move || next_group_size(&writer));
+        let (mut awaited, _answer) = insert(2, false, false);
+        // The thread waits for another job only if it keeps the first one back.
+        while let Err(job) = queue.push_if_idle(awaited) {
+            assert!(!size.is_finished(), "the first write was not kept back");
+            awaited = job;
+            std::thread::yield_now();
+        }
+        assert_eq!(size.join().expect("ends"), 2);
+    }
+
+    #[test]
+    fn a_write_that_nothing_waits_for_is_performed_without_another_one() {
+        for (company_delay, closed) in [(Duration::ZERO, false), (Duration::from_secs(3600), true)]
+        {
+            let writer = writer(company_delay);
+            let (dropped, _) = insert(1, false, false);
+            writer.queue.push(dropped);
+            if closed {
+                writer.queue.close();
+            }
+            assert_eq!(next_group_size(&writer), 1, "{closed}");
+        }
+    }
+
+    #[test]
+    fn a_write_that_a_caller_or_the_disk_waits_for_is_not_kept_back() {
+        let writer = writer(Duration::from_secs(3600));
+        let (awaited, _answer) = insert(1, false, false);
+        writer.queue.push(awaited);
+        assert_eq!(next_group_size(&writer), 1);
+        let (synced, _) = insert(2, false, true);
+        writer.queue.push(synced);
+        assert_eq!(next_group_size(&writer), 1);
     }
 }

@@ -349,7 +349,7 @@ async fn expected(version: u32) -> String {
 
 #[tokio::test]
 async fn a_file_of_every_version_opens_and_keeps_its_data() {
-    for version in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13] {
+    for version in [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 13, 14] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("old.sqlite");
         fs::copy(fixture(&format!("v{version}.sqlite")), &path).expect("copies");
@@ -619,7 +619,7 @@ async fn fill_budget(store: &StoreHandle) {
 #[tokio::test]
 #[ignore = "writes the fixture of the newest version"]
 async fn write_the_fixture() {
-    let path = fixture("v14.sqlite");
+    let path = fixture("v15.sqlite");
     assert!(!path.exists(), "a fixture is never changed");
     fill_13(&StoreHandle::new(SqliteStore::open(&path).expect("opens"))).await;
 }
@@ -769,7 +769,7 @@ mod on_postgres {
     #[tokio::test]
     #[ignore = "writes the fixture of the newest version"]
     async fn write_the_fixture() {
-        let path = fixture("v14.postgres.sql");
+        let path = fixture("v15.postgres.sql");
         assert!(!path.exists(), "a fixture is never changed");
         let database = TestDatabase::create().await.expect("a server");
         let store = PostgresStore::connect(&database.url())
@@ -789,7 +789,7 @@ mod on_postgres {
             .filter(|line| !line.is_empty() && !line.starts_with("--") && !line.starts_with('\\'));
         let lines: Vec<&str> = lines.collect();
         let head =
-            "-- A database of schema version 14, as pg_dump --inserts wrote it. Never changed.";
+            "-- A database of schema version 15, as pg_dump --inserts wrote it. Never changed.";
         fs::write(path, format!("{head}\n{}\n", lines.join("\n"))).expect("writes");
         database.drop().await;
     }
