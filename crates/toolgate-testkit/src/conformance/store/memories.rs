@@ -9,7 +9,7 @@ use toolgate_core::{
 
 use super::{StoreRule, ensure, error_text};
 
-pub(super) const RULES: [(&str, StoreRule); 9] = [
+pub(super) const RULES: [(&str, StoreRule); 10] = [
     ("a_memory_is_stored_whole", |s, i| {
         Box::pin(stores_whole(s, i))
     }),
@@ -24,6 +24,10 @@ pub(super) const RULES: [(&str, StoreRule); 9] = [
     (
         "a_near_text_is_the_same_memory_only_by_vectors_of_one_embedder",
         |s, i| Box::pin(finds_near_texts(s, i)),
+    ),
+    (
+        "a_near_text_that_negates_or_counts_differently_is_another_memory",
+        |s, i| Box::pin(keeps_opposites(s, i)),
     ),
     (
         "memories_are_listed_by_scope_in_pages_newest_first",
@@ -229,6 +233,29 @@ async fn finds_near_texts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         vectors == [&vector("two", [1.0, 0.0])],
         "vectors of another embedder are returned",
     )
+}
+
+async fn keeps_opposites(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let script = MemoryScript::new(store, ids);
+    let texts = [
+        "we deploy on Fridays",
+        "we do not deploy on Fridays",
+        "the port is 8080",
+        "the port is 8081",
+    ];
+    for text in texts {
+        let draft = script.near_draft(text, "one", [1.0, 0.0]);
+        ensure(
+            matches!(script.put(draft).await?, PutMemory::Stored(_)),
+            format!("{text:?} counts as the same memory"),
+        )?;
+    }
+    // Equally near to all of them, but it says the same as one only.
+    let again = script.near_draft("the port is 8081, still", "one", [1.0, 0.0]);
+    match script.put(again).await? {
+        PutMemory::Duplicate(found) if found.content.as_str() == texts[3] => Ok(()),
+        other => Err(format!("the same number was not found: {other:?}")),
+    }
 }
 
 async fn lists_pages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
