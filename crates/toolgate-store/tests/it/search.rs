@@ -130,6 +130,36 @@ async fn nothing_of_an_erased_session_is_left_in_the_file() {
     assert_eq!(store.check().expect("checks"), []);
 }
 
+#[tokio::test]
+async fn a_search_that_replaces_the_vectors_of_another_embedder_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let sqlite = SqliteStore::open(&directory.path().join("toolgate.db")).expect("opens");
+    for store in [
+        StoreHandle::new(sqlite),
+        StoreHandle::new(MemoryStore::new()),
+    ] {
+        // More than one search embeds before it answers.
+        let texts: Vec<String> = (0..400).map(|n| format!("walrus {n}")).collect();
+        say(&store, session(1), &texts).await;
+        let first = service(&store);
+        first.continue_index(|_| ()).await.expect("indexes");
+        assert_eq!(first.status().await.expect("reads").hint(), None);
+        let second = SearchService::new(store.clone(), TestClock::at(NOW))
+            .with_embedder(Arc::new(WordEmbedder::new("second")));
+        let request = SearchRequest::new("walrus");
+        let answer = second.search(&request).await.expect("searches");
+        let hint = answer.hints.iter().find(|hint| hint.contains("second"));
+        let hint = hint.expect("a hint");
+        assert!(hint.contains("share a database"), "{hint}");
+        let status = second.status().await.expect("reads");
+        assert_eq!(status.hint().as_ref(), Some(hint));
+        second.continue_index(|_| ()).await.expect("embeds");
+        let answer = second.search(&request).await.expect("searches");
+        assert_eq!(answer.hints, [] as [String; 0]);
+        assert_eq!(second.status().await.expect("reads").hint(), None);
+    }
+}
+
 /// Changes, one after the other, and how many documents are found to be damaged after each: one in a
 /// session whose log is shorter, two with a wrong number, and the title of a session that is gone.
 const DAMAGED_DOCUMENTS: [(&str, usize); 3] = [
