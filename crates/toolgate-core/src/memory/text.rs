@@ -84,12 +84,28 @@ impl MemoryText {
         }
     }
 
-    /// Checks whether a text that is near in meaning says something else all the same: one of the two
-    /// has a negation or a number that the other has not. Vectors hardly show that, and a memory that
-    /// is stored twice is better than one that is lost.
+    /// Checks whether a text that is near in meaning may say something else all the same: one of the
+    /// two has a negation or a number that the other has not, or the words of both stand in another
+    /// order ("tabs over spaces"). Vectors hardly show that, or not at all, and a memory that is stored
+    /// twice is better than one that is lost.
     pub fn contradicts(&self, other: &Self) -> bool {
         negations_and_numbers(&self.0) != negations_and_numbers(&other.0)
+            || !has_common_order(&content_words(&self.0), &content_words(&other.0))
     }
+}
+
+/// Checks whether the words that two texts share stand in the same order in both, at first.
+fn has_common_order(these: &[String], others: &[String]) -> bool {
+    let shared = |words: &[String], with: &[String]| {
+        let mut shared: Vec<String> = Vec::new();
+        for word in words.iter().filter(|word| with.contains(word)) {
+            if !shared.contains(word) {
+                shared.push(word.clone());
+            }
+        }
+        shared
+    };
+    shared(these, others) == shared(others, these)
 }
 
 /// Words of English, German, French and Spanish that turn a text into its opposite.
