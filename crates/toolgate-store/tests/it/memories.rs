@@ -217,7 +217,10 @@ async fn many_processes_that_store_the_same_memory_store_it_once() {
     let near = |number: u128| MemoryDraft {
         near: Some(0.9),
         vector: Some(vector(1)),
-        ..draft(number, &format!("near text {}", "x".repeat(number as usize)))
+        ..draft(
+            number,
+            &format!("near text {}", "x".repeat(number as usize)),
+        )
     };
     let puts = (1..=16_u128).map(|number| stores[number as usize % 4].put_memory(near(number)));
     let puts = futures::future::join_all(puts).await;
