@@ -171,6 +171,13 @@ impl TestDatabase {
             .await
     }
 
+    /// Removes dead rows and counts values, as the server does by itself within a minute or so.
+    pub(crate) async fn vacuum(&self) -> Result<(), sqlx::Error> {
+        let mut connection = PgConnection::connect(&self.url).await?;
+        connection.execute("VACUUM (ANALYZE)").await?;
+        connection.close().await
+    }
+
     async fn on_server(&self, sql: String) -> Result<(), sqlx::Error> {
         let mut connection = PgConnection::connect(&self.server).await?;
         connection.execute(sqlx::AssertSqlSafe(sql)).await?;

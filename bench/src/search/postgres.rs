@@ -25,12 +25,17 @@ pub(super) async fn rows(rounds: usize, options: &CorpusOptions) -> Fallible<Vec
         return Ok(Vec::new());
     };
     let database = TestDatabase::create(&url).await?;
-    let measured = measure(&database.url, rounds, options.messages).await;
+    let measured = measure(&database, rounds, options.messages).await;
     database.drop().await?;
     measured
 }
 
-async fn measure(url: &str, rounds: usize, messages: usize) -> Fallible<Vec<CostRow>> {
+async fn measure(
+    database: &TestDatabase,
+    rounds: usize,
+    messages: usize,
+) -> Fallible<Vec<CostRow>> {
+    let url = database.url.as_str();
     let store = toolgate_store::open_store(url).await?;
     let mut corpus = GeneratedCorpus::new(messages)?;
     corpus.write(&store).await?;
@@ -46,6 +51,8 @@ async fn measure(url: &str, rounds: usize, messages: usize) -> Fallible<Vec<Cost
         CostRow::new("indexing words", events / indexed, "messages/s", None, ""),
         CostRow::new("embedding", embedded / spent, "messages/s", None, ""),
     ];
+    // Embedding has replaced every row, and there are no statistics yet.
+    database.vacuum().await?;
     let mut times = Vec::new();
     for round in 0..=rounds {
         for word in rare_words() {

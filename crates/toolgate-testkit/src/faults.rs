@@ -56,6 +56,7 @@ pub enum StoreCall {
     LoadDocuments,
     UnembeddedDocuments,
     PutVectors,
+    ReplacedEmbedder,
     SessionDirectories,
     SearchCounts,
     ClearIndex,
@@ -318,6 +319,7 @@ impl<S: Store> SearchStore for FaultyStore<S> {
         load_documents = LoadDocuments(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
         unembedded_documents = UnembeddedDocuments(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
         put_vectors = PutVectors(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        replaced_embedder = ReplacedEmbedder(embedder: EmbedderId) -> Option<EmbedderId>;
         session_directories = SessionDirectories() -> Vec<Arc<str>>;
         search_counts = SearchCounts(embedder: Option<EmbedderId>) -> SearchCounts;
         clear_index = ClearIndex() -> ();

@@ -17,7 +17,7 @@ use toolgate::{
 
 use crate::{
     CliError, CommandContext, Exit, GateArgs,
-    env::{ids, runtime, style},
+    env::{ids, runtime, signals::StopSignals, style},
 };
 
 /// Writes sessions and those of their agents to a file or to the standard output.
@@ -184,9 +184,16 @@ async fn write_file(
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
+    // Before the file is created: an interrupted export leaves nothing, least of all secrets in a file
+    // that no list shows.
+    let mut stops = StopSignals::listen();
     let mut file = tempfile::NamedTempFile::new_in(parent).map_err(problem)?;
     let writer = io::BufWriter::new(file.as_file_mut());
-    let done = exporter.export(sessions, &args.options(), writer).await?;
+    let options = args.options();
+    let done = tokio::select! {
+        done = exporter.export(sessions, &options, writer) => done?,
+        stop = stops.next() => return Ok(stop.exit_status()),
+    };
     file.as_file().sync_all().map_err(problem)?;
     // Renaming replaces a link itself and not the file that it leads to.
     let kept = if args.force {

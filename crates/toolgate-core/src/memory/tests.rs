@@ -46,6 +46,38 @@ const TEXTS: [&str; 5] = [
 ];
 
 #[test]
+fn a_negation_a_number_or_another_order_makes_two_texts_contradict_each_other() {
+    let text = |text: &str| MemoryText::new(text).expect("a valid text");
+    let same = [
+        ("We deploy on Fridays", "we always deploy every friday!"),
+        ("We don't deploy on Fridays", "we do not deploy on Fridays"),
+        ("I don\u{2019}t like tabs", "I do not like tabs"),
+        ("Never push to main", "do not push to main"),
+        (
+            "Port 8080 is for staging",
+            "The port 8080 is the staging one",
+        ),
+    ];
+    for (a, b) in same {
+        assert!(!text(a).contradicts(&text(b)), "{a:?} and {b:?}");
+    }
+    let different = [
+        ("We deploy on Fridays", "We do not deploy on Fridays"),
+        ("I like tabs", "I don't like tabs"),
+        ("Use tests with mocks", "Use tests without mocks"),
+        ("Wir deployen freitags", "Wir deployen freitags nicht"),
+        ("The port is 8080", "The port is 8081"),
+        ("The project uses python3", "The project uses python2"),
+        ("I prefer tabs over spaces", "I prefer spaces over tabs"),
+        ("The client calls the server", "The server calls the client"),
+    ];
+    for (a, b) in different {
+        assert!(text(a).contradicts(&text(b)), "{a:?} and {b:?}");
+        assert!(text(b).contradicts(&text(a)), "{b:?} and {a:?}");
+    }
+}
+
+#[test]
 fn the_relevant_memory_comes_first_and_others_are_left_out() {
     let rows = [
         ("Should I use tabs or spaces here?", TEXTS[0]),

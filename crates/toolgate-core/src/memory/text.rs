@@ -83,6 +83,50 @@ impl MemoryText {
             trimmed.to_owned()
         }
     }
+
+    /// Checks whether a text that is near in meaning may say something else all the same: one of the
+    /// two has a negation or a number that the other has not, or the words of both stand in another
+    /// order ("tabs over spaces"). Vectors hardly show that, or not at all, and a memory that is stored
+    /// twice is better than one that is lost.
+    pub fn contradicts(&self, other: &Self) -> bool {
+        negations_and_numbers(&self.0) != negations_and_numbers(&other.0)
+            || !has_common_order(&content_words(&self.0), &content_words(&other.0))
+    }
+}
+
+/// Checks whether the words that two texts share stand in the same order in both, at first.
+fn has_common_order(these: &[String], others: &[String]) -> bool {
+    let shared = |words: &[String], with: &[String]| {
+        let mut shared: Vec<String> = Vec::new();
+        for word in words.iter().filter(|word| with.contains(word)) {
+            if !shared.contains(word) {
+                shared.push(word.clone());
+            }
+        }
+        shared
+    };
+    shared(these, others) == shared(others, these)
+}
+
+/// Words of English, German, French and Spanish that turn a text into its opposite.
+const NEGATIONS: &[&str] = &[
+    "cannot", "except", "jamais", "kein", "keine", "keinen", "neither", "never", "nicht", "nie",
+    "niemals", "no", "nobody", "none", "nor", "not", "nothing", "nunca", "ohne", "pas", "sans",
+    "sin", "unless", "without",
+];
+
+/// Returns the numbers in a text, and a mark for each negation.
+fn negations_and_numbers(text: &str) -> Vec<String> {
+    let lower = text.to_lowercase().replace('\u{2019}', "'");
+    let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'');
+    let telling = words.filter_map(|word| {
+        let is_negation = NEGATIONS.contains(&word) || word.ends_with("n't");
+        let has_number = word.contains(char::is_numeric);
+        (is_negation || has_number).then(|| if has_number { word } else { "not" }.to_owned())
+    });
+    let mut telling: Vec<String> = telling.collect();
+    telling.sort_unstable();
+    telling
 }
 
 /// Characters that stand at the end of a content, not of a sentence: `make -j`, `C++`, `C#`, `/tmp/`.

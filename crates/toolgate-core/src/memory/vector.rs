@@ -70,23 +70,20 @@ impl MemoryVector {
         (product as f32).clamp(0.0, 1.0)
     }
 
-    /// Returns the nearest of `others` that is at least as similar as `threshold`; of two that are
-    /// equally near, the older one.
-    pub fn find_nearest<'a>(
+    /// Returns those of `others` that are at least as similar as `threshold`, the nearest first; of two
+    /// that are equally near, the older one.
+    pub fn find_near<'a>(
         &self,
         others: impl IntoIterator<Item = (MemoryId, &'a Self)>,
         threshold: f32,
-    ) -> Option<MemoryId> {
-        let mut best: Option<(f32, MemoryId)> = None;
-        for (id, vector) in others {
-            let near = self.similarity(vector);
-            let is_better = best.is_none_or(|(score, kept)| {
-                near > score || (near.to_bits() == score.to_bits() && id < kept)
-            });
-            if near >= threshold && near > 0.0 && is_better {
-                best = Some((near, id));
-            }
-        }
-        best.map(|(_, id)| id)
+    ) -> Vec<MemoryId> {
+        let scored = others
+            .into_iter()
+            .map(|(id, vector)| (self.similarity(vector), id));
+        let mut near: Vec<_> = scored
+            .filter(|(score, _)| *score >= threshold && *score > 0.0)
+            .collect();
+        near.sort_unstable_by(|(a, older), (b, newer)| b.total_cmp(a).then(older.cmp(newer)));
+        near.into_iter().map(|(_, id)| id).collect()
     }
 }

@@ -5,10 +5,10 @@ use std::{fmt, sync::Arc};
 use hashbrown::HashMap;
 
 use crate::{
-    Clock, Embedder, MatchTerm, RankedDocument, SearchAnswer, SearchCounts, SearchCursor,
-    SearchDocument, SearchDocumentId, SearchError, SearchHit, SearchMode, SearchProgress,
-    SearchRequest, SearchRequirement, SearchSnippet, StoreHandle, TextSearch, VectorQuery,
-    VectorSearch,
+    Clock, Embedder, EmbedderId, MatchTerm, RankedDocument, SearchAnswer, SearchCounts,
+    SearchCursor, SearchDocument, SearchDocumentId, SearchError, SearchHit, SearchMode,
+    SearchProgress, SearchRequest, SearchRequirement, SearchSnippet, StoreHandle, TextSearch,
+    VectorQuery, VectorSearch,
     search::{
         indexing::{embed_documents, index_events},
         rank::{RANK_DEPTH, fuse_rankings, rank_text, scale_scores},
@@ -48,7 +48,19 @@ pub struct SearchStatus {
     /// The numbers of documents, vectors and events that are not indexed.
     pub counts: SearchCounts,
     /// The id of the embedder, if there is one.
-    pub embedder: Option<crate::EmbedderId>,
+    pub embedder: Option<EmbedderId>,
+    /// Another embedder whose vectors are still stored, and are to be replaced.
+    pub replaced: Option<EmbedderId>,
+}
+
+impl SearchStatus {
+    /// Returns a hint if the vectors are those of another embedder: two projects that share a database
+    /// would replace each other's again and again.
+    pub fn hint(&self) -> Option<String> {
+        let embedder = self.embedder.as_ref()?;
+        let replaced = self.replaced.as_ref()?;
+        Some(replacing_hint(replaced, embedder))
+    }
 }
 
 impl SearchService {
@@ -171,7 +183,15 @@ impl SearchService {
     pub async fn status(&self) -> Result<SearchStatus, SearchError> {
         let embedder = self.embedder.as_ref().map(|embedder| embedder.id().clone());
         let counts = self.store.search_counts(embedder.clone()).await?;
-        Ok(SearchStatus { counts, embedder })
+        let replaced = match &embedder {
+            Some(embedder) => self.store.replaced_embedder(embedder.clone()).await?,
+            None => None,
+        };
+        Ok(SearchStatus {
+            counts,
+            embedder,
+            replaced,
+        })
     }
 
     fn effective_mode(&self, asked: SearchMode, answer: &mut SearchAnswer) -> SearchMode {
@@ -300,6 +320,10 @@ impl SearchService {
             answer.notices.push(
                 "some documents are not embedded yet, so semantic search is incomplete".into(),
             );
+            let replaced = self.store.replaced_embedder(embedder.id().clone()).await?;
+            answer
+                .hints
+                .extend(replaced.map(|other| replacing_hint(&other, embedder.id())));
         }
         let vectors = embedder.embed(&[plain]).await?;
         let Some(vector) = vectors
@@ -379,6 +403,12 @@ fn to_hit(document: SearchDocument, score: f32, terms: &[&MatchTerm]) -> SearchH
         at: document.at,
         score,
     }
+}
+
+fn replacing_hint(replaced: &EmbedderId, embedder: &EmbedderId) -> String {
+    format!(
+        "the vectors of {replaced} are being replaced by those of {embedder}; projects that share a database need the same embedder, or each replaces the vectors of the other"
+    )
 }
 
 fn empty_hint(request: &SearchRequest) -> &'static str {

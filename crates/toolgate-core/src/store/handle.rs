@@ -178,6 +178,7 @@ passed_on! {
         load_documents<'a>(ids: Vec<SearchDocumentId>) -> Vec<(SearchDocumentId, SearchDocument)>;
         unembedded_documents<'a>(embedder: EmbedderId, limit: usize) -> Vec<(SearchDocumentId, SearchDocument)>;
         put_vectors<'a>(embedder: EmbedderId, vectors: Vec<(SearchDocumentId, Vec<f32>)>) -> ();
+        replaced_embedder<'a>(embedder: EmbedderId) -> Option<EmbedderId>;
         session_directories<'a>() -> Vec<Arc<str>>;
         search_counts<'a>(embedder: Option<EmbedderId>) -> SearchCounts;
         clear_index<'a>() -> ();

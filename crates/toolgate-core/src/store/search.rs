@@ -63,6 +63,13 @@ pub trait SearchStore: Send + Sync + 'static {
         vectors: Vec<(SearchDocumentId, Vec<f32>)>,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
 
+    /// Returns an embedder whose vectors are still stored and are to be replaced by those of this one;
+    /// none if every vector is of this one.
+    fn replaced_embedder(
+        &self,
+        embedder: EmbedderId,
+    ) -> impl Future<Output = Result<Option<EmbedderId>, StoreError>> + Send;
+
     /// Lists the directories that sessions work in.
     fn session_directories(&self)
     -> impl Future<Output = Result<Vec<Arc<str>>, StoreError>> + Send;

@@ -251,6 +251,7 @@ impl SearchStore for TamperedStore {
         load_documents(ids: Vec<core::SearchDocumentId>) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
         unembedded_documents(embedder: core::EmbedderId, limit: usize) -> Vec<(core::SearchDocumentId, core::SearchDocument)>;
         put_vectors(embedder: core::EmbedderId, vectors: Vec<(core::SearchDocumentId, Vec<f32>)>) -> ();
+        replaced_embedder(embedder: core::EmbedderId) -> Option<core::EmbedderId>;
         session_directories() -> Vec<Arc<str>>;
         search_counts(embedder: Option<core::EmbedderId>) -> core::SearchCounts;
         clear_index() -> ();

@@ -213,10 +213,14 @@ async fn many_processes_that_store_the_same_memory_store_it_once() {
         let store = toolgate_store::PostgresStore::connect(&database.url()).await;
         stores.push(StoreHandle::new(store.expect("connects")));
     }
+    // Texts that differ, and not by a number: that would make them other memories.
     let near = |number: u128| MemoryDraft {
         near: Some(0.9),
         vector: Some(vector(1)),
-        ..draft(number, &format!("near text {number}"))
+        ..draft(
+            number,
+            &format!("near text {}", "x".repeat(number as usize)),
+        )
     };
     let puts = (1..=16_u128).map(|number| stores[number as usize % 4].put_memory(near(number)));
     let puts = futures::future::join_all(puts).await;

@@ -742,7 +742,7 @@ mod on_postgres {
 
     #[tokio::test]
     async fn a_database_of_every_version_opens_and_keeps_its_data() {
-        for version in [1, 2, 3, 4, 5, 6, 7, 10, 13] {
+        for version in [1, 2, 3, 4, 5, 6, 7, 8, 10, 13] {
             let Some(database) = TestDatabase::create().await else {
                 return;
             };

@@ -5,8 +5,9 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use proptest::prelude::*;
 use toolgate_core::{
-    Event, LogPosition, SearchMode, SearchProgress, SearchRequest, SearchService, SessionEvent,
-    SessionId, SessionTitle, StoreError, StoreHandle, Timestamp, TurnInfo, WriteBatch,
+    Event, ImportOrigin, LogPosition, SearchMode, SearchProgress, SearchRequest, SearchService,
+    SessionEvent, SessionFilter, SessionId, SessionTitle, StoreError, StoreHandle, StoreRecord,
+    Timestamp, TurnInfo, WriteBatch,
 };
 use toolgate_store::{IntegrityProblem, MemoryStore, SqliteStore};
 use toolgate_testkit::{FaultyStore, StoreCall, StoreFault, TestClock, WordEmbedder};
@@ -128,6 +129,36 @@ async fn nothing_of_an_erased_session_is_left_in_the_file() {
         "other sessions are whole"
     );
     assert_eq!(store.check().expect("checks"), []);
+}
+
+#[tokio::test]
+async fn a_search_that_replaces_the_vectors_of_another_embedder_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let sqlite = SqliteStore::open(directory.path().join("toolgate.db")).expect("opens");
+    for store in [
+        StoreHandle::new(sqlite),
+        StoreHandle::new(MemoryStore::new()),
+    ] {
+        // More than one search embeds before it answers.
+        let texts: Vec<String> = (0..400).map(|n| format!("walrus {n}")).collect();
+        say(&store, session(1), &texts).await;
+        let first = service(&store);
+        first.continue_index(|_| ()).await.expect("indexes");
+        assert_eq!(first.status().await.expect("reads").hint(), None);
+        let second = SearchService::new(store.clone(), TestClock::at(NOW))
+            .with_embedder(Arc::new(WordEmbedder::new("second")));
+        let request = SearchRequest::new("walrus");
+        let answer = second.search(&request).await.expect("searches");
+        let hint = answer.hints.iter().find(|hint| hint.contains("second"));
+        let hint = hint.expect("a hint");
+        assert!(hint.contains("share a database"), "{hint}");
+        let status = second.status().await.expect("reads");
+        assert_eq!(status.hint().as_ref(), Some(hint));
+        second.continue_index(|_| ()).await.expect("embeds");
+        let answer = second.search(&request).await.expect("searches");
+        assert_eq!(answer.hints, [] as [String; 0]);
+        assert_eq!(second.status().await.expect("reads").hint(), None);
+    }
 }
 
 /// Changes, one after the other, and how many documents are found to be damaged after each: one in a
@@ -645,38 +676,126 @@ async fn an_erasure_that_stops_in_the_middle_leaves_everything_to_be_found() {
     }
 }
 
+/// Changes an event of each session but the last, and deletes another one.
+const DAMAGED_LOGS: &str =
+    "UPDATE events SET body = replace(body, 'walrus', 'walnut') WHERE sequence = 3;
+                            DELETE FROM events WHERE sequence = 4";
+
+/// Writes sessions, of which one is indexed and marked as imported. More of the others than are listed
+/// at a time are not indexed.
+async fn write_logs_to_damage(store: &StoreHandle) {
+    let texts: Vec<String> = (0..20).map(|n| format!("walrus {n}")).collect();
+    say(store, session(1), &texts).await;
+    let origin = ImportOrigin {
+        format: "claude".into(),
+        source: None,
+    };
+    let mark = StoreRecord::Json(origin.to_json());
+    let batch = WriteBatch {
+        records: vec![(ImportOrigin::record_key(session(1)), mark)],
+        ..WriteBatch::default()
+    };
+    let position = LogPosition::unleased(20);
+    let marked = store.append(session(1), position, batch).await;
+    marked.expect("appends");
+    assert_eq!(count(store, "walrus").await, 20);
+    for n in 2..=90 {
+        say(store, session(n), &texts[..4]).await;
+    }
+}
+
+/// Checks that what is whole is indexed and found, and what is damaged is in no answer.
+async fn check_damaged_logs(store: &StoreHandle) {
+    say(store, session(91), &["otter".to_owned()]).await;
+    let progress = service(store).continue_index(|_| ()).await;
+    assert!(!progress.expect("indexes").is_complete);
+    assert_eq!(
+        count(store, "otter").await,
+        1,
+        "sessions behind are indexed"
+    );
+    assert_eq!(count(store, "walrus session:00000001").await, 18);
+    for mode in SearchMode::ALL {
+        let request = SearchRequest::new("walrus").mode(mode).limit(100);
+        let answer = service(store).search(&request).await.expect("searches");
+        assert!(answer.hits.len() >= 18, "{mode}: {}", answer.hits.len());
+        let damaged = |hit: &&toolgate_core::SearchHit| matches!(hit.sequence, 3 | 4);
+        assert_eq!(answer.hits.iter().filter(damaged).count(), 0, "{mode}");
+    }
+    let filter = SessionFilter::for_session(session(1));
+    let listed = store.sessions(filter).await.expect("lists");
+    let format = listed[0].imported.as_ref().map(|origin| &*origin.format);
+    assert_eq!(format, Some("claude"), "it is listed as what it is");
+}
+
 #[tokio::test]
 async fn a_damaged_log_makes_neither_a_search_nor_indexing_fail() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("toolgate.db");
     let store = StoreHandle::new(SqliteStore::open(&path).expect("opens"));
-    let texts: Vec<String> = (0..20).map(|n| format!("walrus {n}")).collect();
-    say(&store, session(1), &texts).await;
-    assert_eq!(count(&store, "walrus").await, 20);
-    // More sessions with a damaged end than are listed at a time, then one that is whole.
-    for n in 2..=90 {
-        say(&store, session(n), &texts[..4]).await;
-    }
+    write_logs_to_damage(&store).await;
     let connection = rusqlite::Connection::open(&path).expect("opens");
-    let damage = "UPDATE events SET body = replace(body, 'walrus', 'walnut') WHERE sequence = 3;
-                  DELETE FROM events WHERE sequence = 4";
-    connection.execute_batch(damage).expect("writes");
-    say(&store, session(91), &["otter".to_owned()]).await;
-    let progress = service(&store).continue_index(|_| ()).await;
-    assert!(!progress.expect("indexes").is_complete);
-    assert_eq!(
-        count(&store, "otter").await,
-        1,
-        "sessions behind are indexed"
-    );
-    assert_eq!(count(&store, "walrus session:00000001").await, 18);
-    for mode in SearchMode::ALL {
-        let request = SearchRequest::new("walrus").mode(mode).limit(100);
-        let answer = service(&store).search(&request).await.expect("searches");
-        assert!(answer.hits.len() >= 18, "{mode}: {}", answer.hits.len());
-        let damaged = |hit: &&toolgate_core::SearchHit| matches!(hit.sequence, 3 | 4);
-        assert_eq!(answer.hits.iter().filter(damaged).count(), 0, "{mode}");
+    connection.execute_batch(DAMAGED_LOGS).expect("writes");
+    check_damaged_logs(&store).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_damaged_log_makes_neither_a_search_nor_indexing_fail_on_postgresql() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let store = toolgate_store::PostgresStore::connect(&database.url()).await;
+    let store = StoreHandle::new(store.expect("connects"));
+    write_logs_to_damage(&store).await;
+    database.run(DAMAGED_LOGS).await;
+    check_damaged_logs(&store).await;
+    drop(store);
+    database.drop().await;
+}
+
+/// A statement that is kept would have one plan for all words, and that is to read every document.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_rare_word_that_is_searched_again_and_again_does_not_read_every_document() {
+    let Some(database) = crate::support::TestDatabase::create().await else {
+        return;
+    };
+    let store = toolgate_store::PostgresStore::connect(&database.url()).await;
+    let store = StoreHandle::new(store.expect("connects"));
+    let common = |n: usize| format!("the otter number {n} sleeps beside the river of the town");
+    let mut texts: Vec<String> = (0..4_000).map(common).collect();
+    texts[7] = "a walrus".to_owned();
+    say(&store, session(1), &texts).await;
+    let words = SearchService::new(store.clone(), TestClock::at(NOW));
+    words.continue_index(|_| ()).await.expect("indexes");
+    database.run("ANALYZE search_documents").await;
+    drop(words);
+    drop(store);
+    let read = "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes
+                WHERE indexrelname = 'search_documents_pkey'";
+    let read = async || {
+        // A server counts what a connection has read when that is closed.
+        let open = "SELECT count(*) FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid != pg_backend_pid()";
+        while database.count(open).await > 0 {
+            tokio::task::yield_now().await;
+        }
+        database.count(read).await
+    };
+    let before = read().await;
+    let store = toolgate_store::PostgresStore::connect(&database.url()).await;
+    let store = StoreHandle::new(store.expect("connects"));
+    for _ in 0..20 {
+        assert_eq!(count(&store, "walrus").await, 1);
     }
+    drop(store);
+    let rows = read().await - before;
+    assert!(
+        rows < 4_000,
+        "20 searches for one document read {rows} rows"
+    );
+    database.drop().await;
 }
 
 #[cfg(feature = "postgres")]

@@ -326,7 +326,7 @@ mod tests {
     async fn the_memory_store_passes_the_suite() {
         let report = check_store(MemoryStore::new(), &CountingIds::new()).await;
         report.assert_all();
-        assert_eq!(report.passed.len(), 86);
+        assert_eq!(report.passed.len(), 87);
     }
 
     #[tokio::test]

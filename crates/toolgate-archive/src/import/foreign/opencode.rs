@@ -2,7 +2,7 @@
 //!
 //! The rows are read by the program; this is only about what they say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 use toolgate_core::Usage;
@@ -53,6 +53,7 @@ pub(super) fn read(rows: impl IntoIterator<Item = OpencodeRow>) -> Vec<ForeignSe
     let mut sessions: Vec<ForeignSession> = Vec::new();
     let mut places: HashMap<String, usize> = HashMap::new();
     let mut messages: HashMap<String, (usize, usize)> = HashMap::new();
+    let mut unfinished: HashSet<(usize, usize)> = HashSet::new();
     for (number, row) in (1..).zip(rows) {
         match row {
             OpencodeRow::Session {
@@ -76,8 +77,16 @@ pub(super) fn read(rows: impl IntoIterator<Item = OpencodeRow>) -> Vec<ForeignSe
                     continue;
                 };
                 let session = &mut sessions[place];
+                let Ok(data) = serde_json::from_str::<Value>(&data) else {
+                    session.warn(number, "the message is not JSON");
+                    continue;
+                };
                 if let Some(message) = read_message(session, number, created, &data) {
-                    messages.insert(id, (place, session.messages.len()));
+                    let at = session.messages.len();
+                    if is_unfinished(&data) {
+                        unfinished.insert((place, at));
+                    }
+                    messages.insert(id, (place, at));
                     session.messages.push(message);
                 }
             }
@@ -97,20 +106,39 @@ pub(super) fn read(rows: impl IntoIterator<Item = OpencodeRow>) -> Vec<ForeignSe
             }
         }
     }
+    for (place, session) in sessions.iter_mut().enumerate() {
+        let last = session.messages.len().wrapping_sub(1);
+        if unfinished.contains(&(place, last)) {
+            leave_out_last(session);
+        }
+    }
     sessions.into_iter().map(split_tools).collect()
+}
+
+/// Checks whether the model is still writing a reply, or was when the program ended.
+fn is_unfinished(data: &Value) -> bool {
+    let has = |pointer: &str| data.pointer(pointer).is_some_and(|value| !value.is_null());
+    has("/time/created")
+        && !has("/time/completed")
+        && !has("/error")
+        && str_of(data, "role") == Some("assistant")
+}
+
+/// Leaves out the last reply, which still grows. Stored now, it would have another text at the next
+/// import, and the file would no longer continue what was imported.
+fn leave_out_last(session: &mut ForeignSession) {
+    session.messages.pop();
+    let what = "the last reply is not finished; it is imported once it is, or once another message follows";
+    session.warnings.push(what.to_owned());
 }
 
 fn read_message(
     session: &mut ForeignSession,
     number: usize,
     created: i64,
-    data: &str,
+    data: &Value,
 ) -> Option<ForeignMessage> {
-    let Ok(data) = serde_json::from_str::<Value>(data) else {
-        session.warn(number, "the message is not JSON");
-        return None;
-    };
-    let role = match str_of(&data, "role").unwrap_or_default() {
+    let role = match str_of(data, "role").unwrap_or_default() {
         "user" => ForeignRole::User,
         "assistant" => ForeignRole::Assistant,
         role => {
@@ -120,7 +148,7 @@ fn read_message(
     };
     let at = time_from_millis(created);
     let mut message = ForeignMessage::new(role, at);
-    let model = str_of(&data, "modelID").or(data.pointer("/model/modelID").and_then(Value::as_str));
+    let model = str_of(data, "modelID").or(data.pointer("/model/modelID").and_then(Value::as_str));
     message.model = model.map(str::to_owned);
     let tokens = |field: &str| {
         data.pointer(&format!("/tokens/{field}"))
@@ -193,7 +221,7 @@ mod tests {
 
     #[test]
     fn rows_of_opencode_become_messages_and_results() {
-        let message = json!({ "role": "assistant", "modelID": "m", "time": { "created": 5 } });
+        let message = json!({ "role": "assistant", "modelID": "m", "time": { "created": 5, "completed": 6 } });
         let part = |value: Value| OpencodeRow::Part {
             message: "m2".into(),
             data: value.to_string(),
@@ -240,5 +268,42 @@ mod tests {
             &sessions[0].messages[2].parts[0],
             ForeignPart::Result { text, is_error: true, .. } if text == "denied"
         ));
+    }
+
+    #[test]
+    fn a_reply_that_still_grows_is_left_out_until_it_is_finished() {
+        let message = |id: &str, created: i64, data: Value| OpencodeRow::Message {
+            id: id.into(),
+            session: "ses_1".into(),
+            created,
+            data: data.to_string(),
+        };
+        let part = |message: &str, text: &str| OpencodeRow::Part {
+            message: message.into(),
+            data: json!({ "type": "text", "text": text }).to_string(),
+        };
+        let reply = |time: Value| json!({ "role": "assistant", "modelID": "m", "time": time });
+        let texts = |time: Value, follows: bool| {
+            let session = OpencodeRow::Session {
+                id: "ses_1".into(),
+                title: None,
+                directory: None,
+            };
+            let mut rows = vec![session, message("m1", 5, json!({ "role": "user" }))];
+            rows.push(message("m2", 6, reply(time)));
+            if follows {
+                rows.push(message("m3", 7, json!({ "role": "user" })));
+            }
+            rows.extend([part("m1", "Hi."), part("m2", "Hel"), part("m3", "And?")]);
+            let session = read(rows).remove(0);
+            (session.messages.len(), session.warnings.len())
+        };
+        assert_eq!(texts(json!({ "created": 6 }), false), (1, 1));
+        assert_eq!(
+            texts(json!({ "created": 6, "completed": 9 }), false),
+            (2, 0)
+        );
+        // The program ended while it was written: no other text will come.
+        assert_eq!(texts(json!({ "created": 6 }), true), (3, 0));
     }
 }

@@ -134,6 +134,13 @@ impl ImportRun<'_> {
             Ok(()) => Ok(()),
             Err(error) if self.is_search => {
                 totals.failed += 1;
+                if self.cx.out.is_json() {
+                    let error = error.to_string();
+                    return self
+                        .cx
+                        .out
+                        .print_json(&json!({ "file": path, "error": error }));
+                }
                 let text = format!("{shown}: {error}");
                 self.progress
                     .suspend(|| self.cx.out.print_note(style::warn(text)))

@@ -52,6 +52,7 @@ pub(super) async fn print_status(cx: &CommandContext) -> Result<Exit, CliError> 
         cx.out.print_json(&json!({
             "documents": counts.documents, "embedded": counts.embedded,
             "embedder": status.embedder.as_ref().map(|id| id.as_str()),
+            "replaced_embedder": status.replaced.as_ref().map(|id| id.as_str()),
             "stale_sessions": counts.stale_sessions, "stale_events": counts.stale_events,
         }))?;
         return Ok(Exit::Done);
@@ -77,10 +78,16 @@ pub(super) async fn print_status(cx: &CommandContext) -> Result<Exit, CliError> 
             .out
             .print_line("embedder       none: search by words only")?,
     }
-    if counts.stale_events > 0 {
+    if let Some(hint) = status.hint() {
+        let hint = style::escape_controls(&hint);
+        cx.out
+            .print_note(format_args!("{}: {hint}", style::note("hint")))?;
+    }
+    let is_embedded = status.embedder.is_none() || counts.embedded >= counts.documents;
+    if counts.stale_events > 0 || !is_embedded {
         let next = style::note("next");
         cx.out.print_note(format_args!(
-            "{next}: the next search indexes them; `toolgate search reindex --continue` does it now"
+            "{next}: searches index what is missing, a part each; `toolgate search reindex --continue` does it now"
         ))?;
     }
     Ok(Exit::Done)

@@ -1,11 +1,11 @@
 //! `toolgate sessions rename`: gives a session a title.
 
 use serde_json::json;
-use toolgate::store::SessionTitle;
+use toolgate::{Gate, store::SessionTitle};
 
 use super::SessionRenameArgs;
 use crate::{
-    CliError, CommandContext, Exit,
+    CliError, CommandContext, Exit, GateArgs,
     env::{ids, style},
 };
 
@@ -13,12 +13,13 @@ pub(super) async fn rename_session(
     args: &SessionRenameArgs,
     cx: &CommandContext,
 ) -> Result<Exit, CliError> {
-    let title = parse_title(&args.title.join(" ")).map_err(|error| {
+    // The redactor is that of the configuration, so the gate has to be opened.
+    let gate = GateArgs::default().open_gate(cx).await?;
+    let title = parse_title(&args.title.join(" "), &gate).map_err(|error| {
         error.with_hint("write it after the id: `toolgate sessions rename ID TITLE`")
     })?;
-    let store = cx.open_store().await?;
-    let session = ids::find_session(&store, &args.id).await?;
-    store.rename_session(session, title.clone()).await?;
+    let session = ids::find_session(gate.store(), &args.id).await?;
+    gate.store().rename_session(session, title.clone()).await?;
     if cx.out.is_json() {
         cx.out
             .print_json(&json!({ "session": session, "title": title.as_str() }))?;
@@ -30,11 +31,13 @@ pub(super) async fn rename_session(
     Ok(Exit::Done)
 }
 
-/// Parses the title of a session.
+/// Parses the title of a session. Secrets in it are redacted, as in the text that titles are searched
+/// and listed with.
 ///
 /// # Errors
 ///
 /// Fails if the text has no visible character.
-pub(crate) fn parse_title(text: &str) -> Result<SessionTitle, CliError> {
-    SessionTitle::new(text).ok_or_else(|| CliError::usage("the title has no visible character"))
+pub(crate) fn parse_title(text: &str, gate: &Gate) -> Result<SessionTitle, CliError> {
+    SessionTitle::new(&gate.redact_text(text))
+        .ok_or_else(|| CliError::usage("the title has no visible character"))
 }

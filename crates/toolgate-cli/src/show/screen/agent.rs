@@ -10,6 +10,8 @@ use toolgate::{
     value::{CallId, SessionId},
 };
 
+use crate::env::ids;
+
 /// A session: the one that was opened, or that of an agent it delegates to.
 #[derive(Debug, Clone)]
 pub struct AgentView {
@@ -218,10 +220,14 @@ fn describe_step(event: &SessionEvent) -> Option<String> {
             format!("history compacted: the first {skipped} messages are left out, {kept} remain")
         }
         SessionEvent::SkillLoaded { skill, .. } => format!("loaded the skill {skill}"),
-        SessionEvent::MemoryRecalled { memories, tokens } => format!(
-            "recalled {} (about {tokens} tokens); `toolgate memory why ID` shows their sources",
-            count_memories(memories.len())
-        ),
+        SessionEvent::MemoryRecalled { memories, tokens } => {
+            let count = count_memories(memories.len());
+            let ids: Vec<String> = memories.iter().map(ids::short_id).collect();
+            let ids = ids.join(", ");
+            format!(
+                "recalled {count} ({ids}; about {tokens} tokens); `toolgate memory why ID` shows a source"
+            )
+        }
         SessionEvent::BudgetAlert(alert) => format!(
             "{} % of {} is used: {} of {}",
             alert.percent, alert.budget, alert.spent, alert.limit

@@ -297,7 +297,7 @@ impl EffectRunner {
 
     async fn rename_session(&self, title: &str) {
         let renamed = async {
-            let title = parse_title(title)?;
+            let title = parse_title(title, &self.gate)?;
             let store = self.gate.store();
             store
                 .rename_session(self.session.id(), title.clone())

@@ -161,6 +161,21 @@ fn a_run_stores_what_was_decided_and_the_next_one_recalls_it() {
 }
 
 #[test]
+fn a_run_names_the_memories_that_it_recalled() {
+    let place = AdminPlace::new();
+    let script = place.write_outside("s.toml", "[[reply]]\ntext = 'Fridays.'\n");
+    let place = place.configured("[memory]\nrecall = true\n");
+    place.run(["memory", "add", "We deploy on Fridays"]);
+    let id = newest_id(&place);
+    let model = format!("script:{}", script.display());
+    let said = place.run(["run", "--model", &model, "When do we deploy?"]);
+    let short = &id[id.len() - 8..];
+    assert!(said.err.contains(&format!("({short}; about")), "{said:?}");
+    let why = place.run(["memory", "why", short]);
+    assert_eq!(why.code, 0, "{why:?}");
+}
+
+#[test]
 fn the_memories_of_an_erased_session_go_with_it_on_request() {
     let place = AdminPlace::new();
     let script = place.write_outside("s.toml", "[[reply]]\ntext = 'Yes.'\n");

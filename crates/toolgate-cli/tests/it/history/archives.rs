@@ -1,6 +1,6 @@
 //! Sessions leave a store and enter another one: archives, pages, and the sessions of other agents.
 
-use std::{fs, os::unix::fs::symlink, path::Path};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use serde_json::Value;
 
@@ -167,6 +167,50 @@ fn an_export_replaces_no_file_and_follows_no_link() {
     );
 }
 
+/// Stops a program as soon as the directory has a hidden file.
+const STOP_IN_THE_MIDDLE: &str = r#"
+"$@" &
+while kill -0 $! 2>/dev/null && ! ls -A | grep -q '^[.]'; do :; done
+kill -TERM $! 2>/dev/null
+wait $!
+"#;
+
+#[test]
+fn an_export_that_is_stopped_leaves_no_part_of_it_behind() {
+    let place = HistoryPlace::new();
+    let line = |n: usize| {
+        let at = format!("2026-03-01T10:{:02}:{:02}.000Z", n / 60 % 60, n % 60);
+        let message = serde_json::json!({ "content": format!("message {n}") });
+        serde_json::json!({ "type": "user", "sessionId": "s", "timestamp": at, "message": message })
+    };
+    let text: String = (0..3_000).map(|n| format!("{}\n", line(n))).collect();
+    let file = place.dir.path().join("long.jsonl");
+    put(&file, &text);
+    let file = file.to_str().expect("text");
+    let done = place.json(&["import", "--from", "claude", file]);
+    let session = done[0]["session"].as_str().expect("an id");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", STOP_IN_THE_MIDDLE, "sh"]);
+    shell.arg(env!("CARGO_BIN_EXE_toolgate"));
+    let export = [
+        "export",
+        session,
+        "--format",
+        "html",
+        "--output",
+        "page.html",
+    ];
+    let said = place.run_in(shell, &export);
+    let files = fs::read_dir(place.work()).expect("lists");
+    let files: Vec<_> = files.map(|file| file.expect("lists").file_name()).collect();
+    // A fast machine may have been done before it was stopped.
+    match said.code {
+        0 => assert_eq!(files, ["page.html"], "{said:?}"),
+        143 => assert_eq!(files, [""; 0], "{said:?}"),
+        other => panic!("it ended with {other}: {said:?}"),
+    }
+}
+
 #[test]
 fn the_sessions_of_other_agents_are_found_and_only_news_are_imported() {
     let place = HistoryPlace::new();
@@ -240,6 +284,23 @@ fn a_file_that_has_only_bookkeeping_is_passed_over_and_named_only_if_it_was_aske
     let path = file.display().to_string();
     let said = place.ends(1, &["import", "--from", "claude", &path]);
     assert!(said.err.contains("no messages of Claude Code"), "{said:?}");
+}
+
+#[test]
+fn a_file_that_fails_is_named_in_the_json_of_a_search_for_files() {
+    let place = HistoryPlace::new();
+    let root = place.dir.path().join(".local/share/opencode");
+    put(&root.join("opencode.db"), "no database");
+    let said = place.run(&["import", "--from", "opencode", "--json"]);
+    assert_eq!(said.code, 1, "{said:?}");
+    let line: Value = serde_json::from_str(said.out.trim()).expect("one line of JSON");
+    assert!(
+        line["file"]
+            .as_str()
+            .expect("a path")
+            .ends_with("opencode.db")
+    );
+    assert!(line["error"].is_string(), "{said:?}");
 }
 
 /// Creates the database of opencode with one session.

@@ -1,6 +1,6 @@
 //! Sessions are found by what was said in them, renamed, and listed with filters.
 
-use std::sync::Arc;
+use std::{fs, sync::Arc};
 
 use toolgate::{
     Event,
@@ -151,6 +151,24 @@ async fn a_session_is_renamed_found_by_its_title_and_listed_with_filters() {
     assert!(listed(&["--status", "running"]).is_empty());
     place.ends(2, &["sessions", "list", "--after", "soon"]);
     place.ends(2, &["sessions", "rename", &id, " "]);
+}
+
+#[tokio::test]
+async fn a_secret_in_a_title_is_stored_nowhere() {
+    let place = HistoryPlace::new();
+    let id = say(&place, &["first words"]).await;
+    let secret = format!("sk-ant-api03-{}-AAAAAAAA", "A".repeat(84));
+    let title = format!("puffin {secret}");
+    let renamed = place.ends(0, &["sessions", "rename", &id, &title]);
+    assert!(renamed.out.contains("puffin [redacted"), "{renamed:?}");
+    let found = place.ends(0, &["search", "puffin role:title", "--mode", "text"]);
+    assert!(found.out.contains("[redacted"), "{found:?}");
+    for file in fs::read_dir(place.dir.path().join("home")).expect("lists") {
+        let file = file.expect("lists").path();
+        let bytes = fs::read(&file).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(!text.contains(&secret), "{}", file.display());
+    }
 }
 
 #[tokio::test]

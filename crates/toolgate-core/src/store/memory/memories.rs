@@ -120,6 +120,13 @@ impl MemoryState {
         });
         let vectors =
             neighbours.filter_map(|stored| Some((stored.record.id, stored.vector.as_ref()?)));
-        vector.find_nearest(vectors, near)
+        let says_the_same = |id: &MemoryId| {
+            let found = self.memories.get(id);
+            found.is_some_and(|found| !found.record.content.contradicts(&draft.record.content))
+        };
+        vector
+            .find_near(vectors, near)
+            .into_iter()
+            .find(says_the_same)
     }
 }

@@ -210,6 +210,15 @@ impl SearchStore for MemoryStore {
         Ok(())
     }
 
+    async fn replaced_embedder(
+        &self,
+        embedder: EmbedderId,
+    ) -> Result<Option<EmbedderId>, StoreError> {
+        let state = self.lock_state();
+        let mut made_by = state.index.vectors.values().map(|(made_by, _)| made_by);
+        Ok(made_by.find(|made_by| **made_by != embedder).cloned())
+    }
+
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {
         let state = self.lock_state();
         let directories = state

@@ -99,7 +99,8 @@ async fn find_by_id(
     found.as_ref().map(memory_row).transpose()
 }
 
-/// Finds a memory of the same scope whose vector is near enough.
+/// Finds a memory of the same scope that says the same: its vector is near enough, and it does not
+/// negate what the other says.
 async fn find_near(
     connection: &mut PgConnection,
     draft: &MemoryDraft,
@@ -125,10 +126,14 @@ async fn find_near(
         neighbours.extend(values.map(|values| (id, values)));
     }
     let others = neighbours.iter().map(|(id, vector)| (*id, vector));
-    match vector.find_nearest(others, threshold) {
-        Some(id) => find_by_id(connection, id).await,
-        None => Ok(None),
+    for id in vector.find_near(others, threshold) {
+        let found = find_by_id(connection, id).await?;
+        let same = found.filter(|found| !found.content.contradicts(&draft.record.content));
+        if same.is_some() {
+            return Ok(same);
+        }
     }
+    Ok(None)
 }
 
 pub(super) async fn change_memory(

@@ -78,7 +78,13 @@ impl PostgresReader {
                    WHERE lexemes @@ $1::tsquery AND id >= $2 AND id < $3 AND at >= $4 AND at < $5
                    ORDER BY id DESC LIMIT $6";
         let ask = || {
-            let asked = sqlx::query(sql).bind(wanted.clone()).bind(first).bind(end);
+            // Planned each time: a rare word is looked up in the index, and of a common one the newest
+            // documents are read until there are enough. A statement that is kept has one plan for all
+            // words from its sixth use on: it reads every document for a rare word, or collects all
+            // documents of a common one. The conditions are written out even if they exclude nothing,
+            // because without statistics the planner would read every document for rare words.
+            let asked = sqlx::query(sql).persistent(false).bind(wanted.clone());
+            let asked = asked.bind(first).bind(end);
             asked
                 .bind(after)
                 .bind(before)

@@ -108,6 +108,20 @@ impl SearchStore for PostgresStore {
         self.reads.put_vectors(&embedder, &vectors, is_copied).await
     }
 
+    async fn replaced_embedder(
+        &self,
+        embedder: EmbedderId,
+    ) -> Result<Option<EmbedderId>, StoreError> {
+        let number = self.reads.newest_embedder(&embedder).await?;
+        let number = number.unwrap_or(i64::MAX);
+        let sql = "SELECT name FROM search_embedders
+                   WHERE number = (SELECT max(embedded) FROM search_documents WHERE embedded < $1)";
+        let ask = || sqlx::query(sql).bind(number);
+        self.reads
+            .query_row(ask, |row| Ok(EmbedderId::new(row.try_get::<&str, _>(0)?)))
+            .await
+    }
+
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {
         let sql = "SELECT DISTINCT directory FROM sessions WHERE directory IS NOT NULL ORDER BY directory";
         let ask = || sqlx::query(sql);

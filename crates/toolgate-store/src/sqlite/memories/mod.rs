@@ -114,7 +114,8 @@ impl SqliteReader<'_> {
         Ok(found.into_iter().next())
     }
 
-    /// Finds a memory of the same scope whose vector is near enough.
+    /// Finds a memory of the same scope that says the same: its vector is near enough, and it does not
+    /// negate what the other says.
     fn find_near_memory(
         &self,
         draft: &MemoryDraft,
@@ -138,10 +139,14 @@ impl SqliteReader<'_> {
             .iter()
             .flatten()
             .map(|(id, vector)| (*id, vector));
-        match vector.find_nearest(neighbours, threshold) {
-            Some(id) => self.read_memory(id),
-            None => Ok(None),
+        for id in vector.find_near(neighbours, threshold) {
+            let found = self.read_memory(id)?;
+            let same = found.filter(|found| !found.content.contradicts(&draft.record.content));
+            if same.is_some() {
+                return Ok(same);
+            }
         }
+        Ok(None)
     }
 }
 

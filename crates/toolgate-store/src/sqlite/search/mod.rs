@@ -99,6 +99,20 @@ impl SearchStore for SqliteStore {
             .await
     }
 
+    async fn replaced_embedder(
+        &self,
+        embedder: EmbedderId,
+    ) -> Result<Option<EmbedderId>, StoreError> {
+        self.run_read(move |read| {
+            let number = read.newest_embedder(&embedder)?.unwrap_or(i64::MAX);
+            let name = read.query_row(REPLACED_EMBEDDER_SQL, [number], |row| {
+                row.get::<_, String>(0)
+            })?;
+            Ok(name.as_deref().map(EmbedderId::new))
+        })
+        .await
+    }
+
     async fn session_directories(&self) -> Result<Vec<Arc<str>>, StoreError> {
         self.run_read(|read| {
             let sql = "SELECT DISTINCT directory FROM sessions WHERE directory IS NOT NULL ORDER BY directory";
@@ -120,6 +134,9 @@ impl SearchStore for SqliteStore {
         self.finish_clearing().await
     }
 }
+
+const REPLACED_EMBEDDER_SQL: &str = "SELECT name FROM search_embedders
+     WHERE number = (SELECT max(embedded) FROM search_documents WHERE embedded < ?1)";
 
 const DOCUMENT_COLUMNS: &str = "id, session, sequence, project, at";
 

@@ -9,7 +9,7 @@ use toolgate_core::{
 
 use super::{StoreRule, ensure, error_text};
 
-pub(super) const RULES: [(&str, StoreRule); 9] = [
+pub(super) const RULES: [(&str, StoreRule); 10] = [
     ("a_memory_is_stored_whole", |s, i| {
         Box::pin(stores_whole(s, i))
     }),
@@ -24,6 +24,10 @@ pub(super) const RULES: [(&str, StoreRule); 9] = [
     (
         "a_near_text_is_the_same_memory_only_by_vectors_of_one_embedder",
         |s, i| Box::pin(finds_near_texts(s, i)),
+    ),
+    (
+        "a_near_text_with_another_negation_number_or_order_is_another_memory",
+        |s, i| Box::pin(keeps_opposites(s, i)),
     ),
     (
         "memories_are_listed_by_scope_in_pages_newest_first",
@@ -202,7 +206,7 @@ async fn finds_near_texts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
     let script = MemoryScript::new(store, ids);
     let first = script.near_draft("use tabs", "one", [1.0, 0.0]);
     script.put(first.clone()).await?;
-    let near = script.near_draft("tabs are what I use", "one", [0.99, 0.05]);
+    let near = script.near_draft("I always use tabs", "one", [0.99, 0.05]);
     match script.put(near.clone()).await? {
         PutMemory::Duplicate(found) if found.id == first.record.id => {}
         other => return Err(format!("a near text was not found: {other:?}")),
@@ -229,6 +233,31 @@ async fn finds_near_texts(store: &StoreHandle, ids: &dyn IdSource) -> Result<(),
         vectors == [&vector("two", [1.0, 0.0])],
         "vectors of another embedder are returned",
     )
+}
+
+async fn keeps_opposites(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {
+    let script = MemoryScript::new(store, ids);
+    let texts = [
+        ("we deploy on Fridays", [1.0, 0.0]),
+        ("we do not deploy on Fridays", [1.0, 0.0]),
+        ("the port is 8080", [1.0, 0.0]),
+        ("the port is 8081", [1.0, 0.0]),
+        ("tabs over spaces", [0.0, 1.0]),
+        ("spaces over tabs", [0.0, 1.0]),
+    ];
+    for (text, values) in texts {
+        let draft = script.near_draft(text, "one", values);
+        ensure(
+            matches!(script.put(draft).await?, PutMemory::Stored(_)),
+            format!("{text:?} counts as the same memory"),
+        )?;
+    }
+    // Equally near to all of them, but it says the same as one only.
+    let again = script.near_draft("the port is 8081, still", "one", [1.0, 0.0]);
+    match script.put(again).await? {
+        PutMemory::Duplicate(found) if found.content.as_str() == texts[3].0 => Ok(()),
+        other => Err(format!("the same number was not found: {other:?}")),
+    }
 }
 
 async fn lists_pages(store: &StoreHandle, ids: &dyn IdSource) -> Result<(), String> {

@@ -16,7 +16,7 @@ async fn with_an_embedder_near_duplicates_are_one_memory_and_meaning_counts() {
     let store = new_store();
     let gate = gate_with_embedder(&store, "letters-1");
     let first = add(&gate, "listen silent").await;
-    let new = NewMemory::new("silent, listen", RecallScope::User);
+    let new = NewMemory::new("inlets tinsel", RecallScope::User);
     let near = gate.memory().add(new).await;
     match near.expect("stores") {
         PutMemory::Duplicate(found) => assert_eq!(found.id, first.id),

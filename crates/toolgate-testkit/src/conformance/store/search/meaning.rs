@@ -82,6 +82,13 @@ async fn separates_embedders(store: &StoreHandle, ids: &dyn IdSource) -> Result<
     )?;
     let one = counts("one").await.map_err(error_text)?;
     let two = counts("two").await.map_err(error_text)?;
+    let replaced = |id: &str| store.replaced_embedder(EmbedderId::new(id));
+    let by_one = replaced("one").await.map_err(error_text)?;
+    let by_two = replaced("two").await.map_err(error_text)?;
+    ensure(
+        by_one == Some(EmbedderId::new("two")) && by_two.is_none(),
+        format!("{by_one:?} and {by_two:?} are replaced"),
+    )?;
     ensure(
         one.embedded == 0 && two.embedded == two.documents,
         format!("{one:?} {two:?}"),
