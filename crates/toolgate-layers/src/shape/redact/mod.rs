@@ -126,6 +126,8 @@ impl Redact {
         };
         let summary = self.changed_text(fields.summary.as_deref())?;
         let description = self.changed_text(fields.description.as_deref())?;
+        let version = self.changed_text(fields.policy_version.as_deref())?;
+        let uri = self.changed_text(fields.receipt_uri.as_deref())?;
         let scope = fields
             .scope
             .as_ref()
@@ -146,13 +148,16 @@ impl Redact {
             superseded
                 .extend(alone.map(|alone| (at, alone.into_iter().next().map(|(_, value)| value))));
         }
-        let texts = summary.is_some() || description.is_some();
+        let texts =
+            summary.is_some() || description.is_some() || version.is_some() || uri.is_some();
         if !texts && scope.is_none() && metadata.is_none() && superseded.is_empty() {
             return Ok(());
         }
         let fields = notes.fields_mut();
         fields.summary = summary.or(fields.summary.take());
         fields.description = description.or(fields.description.take());
+        fields.policy_version = version.map(Into::into).or(fields.policy_version.take());
+        fields.receipt_uri = uri.or(fields.receipt_uri.take());
         fields.scope = scope.or(fields.scope.take());
         fields.metadata = metadata.unwrap_or_else(|| std::mem::take(&mut fields.metadata));
         for (at, value) in superseded {
@@ -392,6 +397,8 @@ mod tests {
             Outcome::ok(json!({ "out": format!("token {TOKEN}"), TOKEN: 1 })),
             Outcome::ok(ToolOutput::from(json!(1)).with_text(format!("see {TOKEN}"))),
             Outcome::ok("fine").with_notes(note),
+            Outcome::ok("fine").with_notes(|notes| notes.policy_version = Some(TOKEN.into())),
+            Outcome::ok("fine").with_notes(|notes| notes.receipt_uri = Some(TOKEN.into())),
             Outcome::failed(error.with_category(ErrorCategory::Transient)),
         ];
         for outcome in outcomes {
